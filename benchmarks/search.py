@@ -355,8 +355,8 @@ def _cell(
 ) -> str:
     """The median of a value, and in brackets of its ratios to the base."""
     values = [read(round_results[name]) for round_results in rounds]
-    measured = [value for value in values if value is not None]
-    if len(measured) < len(values):
+    present = [value for value in values if value is not None]
+    if len(present) < len(values):
         return ""
     base_values = [
         read(round_results[base])
@@ -364,9 +364,9 @@ def _cell(
         if "missing" not in round_results.get(base, {"missing": ""})
     ]
     ratios = [
-        value / base_value for value, base_value in zip(measured, base_values, strict=False) if base_value is not None
+        value / base_value for value, base_value in zip(present, base_values, strict=False) if base_value is not None
     ]
-    return f"{statistics.median(measured):,.0f}" + (f" ({statistics.median(ratios):.2f})" if ratios else "")
+    return f"{statistics.median(present):,.0f}" + (f" ({statistics.median(ratios):.2f})" if ratios else "")
 
 
 def main() -> None:

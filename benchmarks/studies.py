@@ -164,16 +164,16 @@ def measure(config: RunConfig, cache: RunCache, folder: Path, repeats: int, cloc
     with_peer = config.method in peers()
     for repeat in range(repeats + 1):
         timing, overhead = train_ours(config, cache, folder, clock)
-        bare = train_bare(config, parts, start, clock)
+        bare_timing = train_bare(config, parts, start, clock)
         start_time = clock()
         train_trial(config, cache=cache)
-        trial = clock() - start_time
+        trial_seconds = clock() - start_time
         peer = train_peer(config, parts, start, clock) if with_peer else None
         if repeat:  # the first ones set things up
             row.ours.append(timing)
             row.overhead.append(overhead)
-            row.bare.append(bare)
-            row.trials.append(trial)
+            row.bare.append(bare_timing)
+            row.trials.append(trial_seconds)
             row.peer += [] if peer is None else [peer]
     return row
 

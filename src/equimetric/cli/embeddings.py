@@ -39,9 +39,9 @@ class EmbeddingSource:
     Attributes:
         arrays: the arguments of `evaluate`, the gallery included, without the cohort.
         pooled: all embeddings and labels as one set.
-        cohort: by which similarities are normalised.
+        cohort: the cohort that normalises similarities.
         metrics: the metrics that a run reports; None for a file.
-        geometry: how the embeddings are compared by default.
+        geometry: the default geometry of comparisons.
         origin: facts of a run as arguments of `calibrate`: class names, model and preprocessing.
     """
 

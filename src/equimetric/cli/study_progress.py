@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["StudyProgress"]
 
 SECONDS_BETWEEN_LINES = 60
-"""Without a terminal, where no run ends meanwhile."""
+"""Maximum interval between progress lines without a terminal."""
 
 
 class StudyProgress:
     """A bar for the study and one for each active run; a run that ends becomes a line, so that log files show it too.
 
-    Trials of a search are too many for lines: the end of a search is one. The time left follows from the steps of the
-    last minutes.
+    A search has one line at its end, not one per trial. The time left follows from the steps of the last minutes.
     """
 
     def __init__(self) -> None:

@@ -131,7 +131,7 @@ def embed_files(
     Parts of the result are kept in a folder beside it until all are there; the same call after a kill computes only
     those that are missing. Files that cannot be read are left out, and named in the result.
 
-    tables  how parts are computed, such as `tables_on_ray`; by default in this process
+    tables  computes the parts, such as `tables_on_ray`; by default in this process
     """
     target = Path(out)
     if target.suffix.lower() != ".parquet":

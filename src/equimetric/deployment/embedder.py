@@ -26,15 +26,15 @@ AnyCertificate: TypeAlias = Certificate | IdentificationCertificate
 
 @dataclass(frozen=True, eq=False)
 class Embedder:
-    """View and network as one: `equimetric.load("model/").embed(["a.jpg", "b.jpg"])`.
+    """Preprocessing and network together: `equimetric.load("model/").embed(["a.jpg", "b.jpg"])`.
 
     preprocessing  from an image to the pixels that the network takes
     runtime        computes the network
     arithmetic     float32 or int8
-    dim            of an embedding
+    dim            dimension of an embedding
     model          sha256 that identifies the network
-    certificate    of its threshold, which was checked against all of these; None for a model without one
-    cohort         by which the certificate normalises similarities
+    certificate    certificate of its threshold, checked against all of these; None for a model without one
+    cohort         the cohort that normalises similarities
     """
 
     preprocessing: Preprocessing

@@ -86,10 +86,10 @@ def export_run(
     certificate  a file that `equimetric calibrate RUN --out` wrote, in place of calibrating here
     certified    False for a model without a threshold
     part         the classes to calibrate on, and to measure for the model card
-    cohort       by which similarities are normalised, where not by that of the run
+    cohort       cohort that normalises similarities, if not that of the run
     int8         quantise the network; the certificate is then of the int8 network
     onnx         whether to write the ONNX graph; int8 needs it
-    licence      of the model, for the model card
+    licence      licence of the model, for the model card
     """
     target = Path(folder)
     if target.exists():

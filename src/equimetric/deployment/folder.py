@@ -40,7 +40,7 @@ class ModelFolder:
     """An exported model on disk; files are verified by their checksums when read.
 
     path    the folder
-    config  of config.json: what the model is, and the checksums of the other files
+    config  contents of config.json: facts of the model, and the checksums of the other files
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""The model of a gallery: recorded when images are indexed, found again and checked when they are searched for."""
+"""The model of a gallery: recorded when images are indexed, loaded and checked for searches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load_gallery_model(
 ) -> Embedder:
     """The model that a gallery was made with, verified on this machine.
 
-    folder  of the model, where it is no longer at its recorded place
+    folder  folder of the model, if it has moved
     """
     model_folder = _find_model(gallery) if folder is None else Path(folder)
     model = load_verified(model_folder, runtime=runtime)

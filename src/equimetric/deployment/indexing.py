@@ -90,11 +90,11 @@ def index_source(
     """Add the images of a folder, a table of paths or a file of embeddings to the gallery at `out`.
 
     model    folder of an exported model, which is verified first
-    column   of a table, with the paths
-    label    of all images, in place of their own
-    prefix   put before the name of every image
-    replace  replace images that are in the gallery by name, and differ in content
-    store    of a new gallery, and its options: see `Gallery.create`
+    column   column of a table with the paths
+    label    label of all images, in place of their own
+    prefix   prefix of every image name
+    replace  replace images whose name is in the gallery with another content
+    store    store of a new gallery, and its options: see `Gallery.create`
     """
     if is_embeddings_file(source):
         labelled = label is not None or LABEL in pq.read_schema(source).names
@@ -122,7 +122,7 @@ def open_index(
     """The gallery at `out`, made where there is none, for vectors of the model in `folder`.
 
     labelled  whether the images of a new gallery have labels, which then name the identities
-    store     of a new gallery, by default embedded; one that is there has its own
+    store     store of a new gallery, by default embedded; an existing one keeps its own
     """
     if model.certificate is None:
         raise EquimetricError(
@@ -145,7 +145,7 @@ def open_index(
 def index_images(gallery: Gallery, model: Embedder, images: ImageList, *, replace: bool = False) -> IndexingResult:
     """Add images to a gallery; the same call after a kill adds those that are missing.
 
-    replace  embed images again that are in the gallery by name, and differ in content
+    replace  replace images whose name is in the gallery with another content
     """
     contents = [None if digest is None else f"{IMAGE_HASH}:{digest}" for digest in hash_all(images.files)]
     choice = choose_rows(gallery, images.names, contents, replace=replace)

@@ -28,8 +28,8 @@ class CardFacts:
     """Contents of a model card.
 
     samples   embeddings of the part that the model is measured on; None where it is not measured
-    name      of the model
-    files     names of the files beside the card
+    name      name of the model
+    files     names of the other files
     """
 
     run: OpenRun
@@ -109,7 +109,7 @@ def data_section(facts: CardFacts) -> Iterator[str]:
 
 
 def training_section(facts: CardFacts) -> Iterator[str]:
-    """How it was trained."""
+    """The training settings."""
     config, result = facts.run.config, facts.run.model.result
     trunk = config.model.backbone + (" (frozen)" if config.model.frozen else "")
     weights = f", initial weights {config.model.pretrained}" if config.model.pretrained else ""

@@ -108,7 +108,7 @@ class Preprocessing:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """What `to_dict` wrote."""
+        """The inverse of `to_dict`."""
         views = tuple(
             View(
                 None if step["resize"] is None else Resize(step["resize"]["side"], step["resize"]["how"]),

@@ -79,7 +79,7 @@ def pack_images(images: ImageList) -> str:
 
 
 def unpack_images(text: str) -> ImageList:
-    """What `pack_images` packed."""
+    """The inverse of `pack_images`."""
     names, files, labels = json.loads(text)
     return ImageList(tuple(names), tuple(map(Path, files)), None if labels is None else tuple(labels))
 
@@ -94,6 +94,6 @@ def pack_table(table: Any) -> bytes:
 
 
 def unpack_table(packed: bytes) -> Any:
-    """What `pack_table` packed."""
+    """The inverse of `pack_table`."""
     with pa.ipc.open_stream(packed) as reader:
         return reader.read_all()

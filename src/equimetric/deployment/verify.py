@@ -21,7 +21,7 @@ from equimetric.errors import EquimetricError
 __all__ = ["CheckedRuntime", "Verification", "load_verified", "verify_model"]
 
 PIXEL_TOLERANCE = 2
-"""Of 255: versions of Pillow may round differently."""
+"""Largest allowed difference of a pixel, of 255: versions of Pillow may round differently."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Verification:
 
     pixels       largest difference of preprocessed canaries, of 255
     runtimes     every runtime that was tried
-    certificate  of the model, if it has one
+    certificate  certificate of the model, if it has one
     skipped      checks that were not run, with reasons
     """
 

@@ -19,8 +19,8 @@ FIVE_PARTS, FOUR_PARTS, THREE_PARTS = 40, 20, 10
 """Minimum numbers of classes for five parts, four or three."""
 
 SHARES = {"test": 0.16, "calibration": 0.25, "cohort": 0.1, "validation": 0.12}
-"""Of five parts, beside the training classes. Calibration has most of them: from 15 to 20 classes the bound of the FAR
-came down from 3.2 to 2.4 times the target rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
+"""Shares of the other four parts besides training. Calibration has most: from 15 to 20 classes the bound of the FAR
+fell from 3.2 to 2.4 times the target rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
 """
 
 MAX_GROUP_SHARE = 0.1

@@ -51,9 +51,9 @@ class FitResult:
         folder: the exported model, with plan and report.
         run: the folder of the run behind it.
         plan, choice: the plan and the chosen candidate.
-        certificate: of the exported model.
+        certificate: certificate of the exported model.
         outcome: results on the test classes.
-        seconds: how long it took.
+        seconds: duration.
     """
 
     folder: Path
@@ -84,9 +84,9 @@ def fit_model(
 ) -> FitResult:
     """Fit an embedding and a threshold to a folder of classes, or to a list of images, and export both.
 
-    minutes      time budget of the whole
+    minutes      time budget
     far          the false accept rate to calibrate for; by default 1e-2, or the smallest that the images allow
-    backbone     whose features are used
+    backbone     backbone of the features
     path, label  columns of a list of images
     licence      of the model, for its card
     notify       called with a sentence at every stage

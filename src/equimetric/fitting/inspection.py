@@ -38,9 +38,9 @@ class Inspection:
     """A data set and the findings on it.
 
     Attributes:
-        config: how it is loaded.
-        dataset: without damaged files, and without classes of a single image.
-        images: how many images each class has, by name.
+        config: the configuration that loads it.
+        dataset: the data set without damaged files and classes of a single image.
+        images: class name → number of images.
         near_duplicates: images that resemble another one, `parts` being their classes.
         notes: further notes for the user: small files.
     """

@@ -57,10 +57,10 @@ class FitOutcome:
 
     Attributes:
         raw: metrics of the raw features, by cosine.
-        plain: of the fitted model without cohort normalisation; empty where it has none.
-        fitted: of the fitted model as it is exported.
+        plain: metrics of the fitted model without cohort normalisation; empty where it has none.
+        fitted: metrics of the fitted model as exported.
         rates: FAR and FRR at the certified threshold.
-        classes, images: of the test.
+        classes, images: numbers of test classes and images.
     """
 
     raw: Mapping[str, float]

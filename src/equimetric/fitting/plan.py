@@ -56,19 +56,19 @@ class Candidate:
 
 
 UNTRAINED = tuple(map(Candidate, LEARNERS_WITHOUT_STEPS))
-"""What every trained candidate must beat on validation classes."""
+"""Candidates that every trained one must beat on validation classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a fit is going to do.
+    """The plan of a fit.
 
     Attributes:
         inspection: the data.
         parts: the classes of every part.
         far: the false accept rate to calibrate for.
         values: the configuration of a run, without method, and without lists of classes.
-        candidates: what is trained first.
+        candidates: the candidates that are trained first.
         notes: sentences on merged parts and what cannot be promised.
     """
 
@@ -151,10 +151,10 @@ def make_plan(
     path: str | None = None,
     label: str | None = None,
 ) -> Plan:
-    """Look at the data, and decide what to do with them.
+    """Inspect the data and make the plan.
 
-    far          the false accept rate to calibrate for; by default 1e-2, or what the images are enough for
-    backbone     a backbone whose weights come as a package, or one that is trained on nothing
+    far          the false accept rate to calibrate for; by default 1e-2, or the smallest that the images allow
+    backbone     a backbone whose weights come as a package, or one without pretrained weights
     path, label  columns of a list of images
     """
     values = plan_values(read_source(Path(source).expanduser().absolute(), path=path, label=label), backbone, seed)

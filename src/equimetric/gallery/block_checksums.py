@@ -26,7 +26,7 @@ BLOCK = 2**16
 class GalleryCheck:
     """Whether the files of a gallery are what was written.
 
-    bytes     that were read
+    bytes     number of bytes read
     problems  a sentence for each file, or block of rows, that has changed
     skipped   files of an earlier version, which have no checksums
     """

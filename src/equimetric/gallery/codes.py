@@ -28,7 +28,7 @@ MAX_SHIFT = 2.0**29
 class ItemQuantizer:
     """Quantisation parameters that the codes of all items share.
 
-    scale    of the codes
+    scale    scale of the codes
     balance  factor of the first half of the columns before coding; queries are divided by it
     length   largest ‖x‖ of the coded columns
     shift    largest |shift|

@@ -1,4 +1,4 @@
-"""How a certificate compares a query with a gallery item, as an inner product and a shift of the item.
+"""A certificate's comparison of a query with a gallery item, as an inner product and a shift of the item.
 
     cosine     d² = 2 − 2 q·x                                  of unit vectors
     euclidean  d² = ‖q‖² − 2 (q·x − ½ ‖x‖²)
@@ -31,11 +31,11 @@ UNIT_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class GalleryQueries:
-    """Queries as they are compared.
+    """Converted queries.
 
     vectors   (Q, E) float64
-    products  (Q, C) their part in q·x
-    offset    (Q,) what turns an affinity into a score: see `CertifiedComparison.affinity`
+    products  (Q, C) the columns that enter q·x
+    offset    (Q,) converts an affinity into a score: see `CertifiedComparison.affinity`
     """
 
     vectors: Tensor
@@ -53,7 +53,7 @@ class GalleryQueries:
 class CertifiedComparison:
     """The comparison of a certificate.
 
-    kind       what is compared
+    kind       cosine, Euclidean distance, or cohort score
     dimension  D of the embeddings
     columns    C, the columns of a vector that enter q·x: D, or 2D with a full cohort
     """

@@ -119,7 +119,7 @@ class FileGallery(Gallery):
         return names
 
     def count_identities(self) -> int:
-        """How many identities the items have."""
+        """Number of distinct identities of the items."""
         return self._snapshot.identity_count
 
     def check(self) -> GalleryCheck:

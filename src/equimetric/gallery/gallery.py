@@ -38,7 +38,7 @@ ROWS_PER_COPY = 2**16
 class Match(NamedTuple):
     """A matching item.
 
-    score     what the certificate compares with its threshold: a distance, or with a cohort a score
+    score     the value that the certificate compares with its threshold: a distance, or with a cohort a score
     accepted  whether the certificate accepts it as the same
     """
 
@@ -81,11 +81,11 @@ class Gallery(ABC):
     ) -> Gallery:
         """Make an empty gallery in a new folder.
 
-        certificate  whose threshold decides, one or one for each task; `search` takes the first
+        certificate  certificate whose threshold decides, or one for each task; `search` takes the first
         identity     metadata column that names the identity of an item; by default every id is one
         store        'embedded': files of this folder; 'lancedb': a LanceDB table in it; 'qdrant': a collection of a
                      Qdrant server
-        options      of the store: `url` and `collection` of Qdrant
+        options      options of the store: `url` and `collection` of Qdrant
         """
         folder, certificates, kind = Path(folder), check_certificates(certificate), store_class(store)
         if folder.exists() and not _is_available(folder):
@@ -189,7 +189,7 @@ class Gallery(ABC):
 
     @abstractmethod
     def count_identities(self) -> int:
-        """How many identities the items have."""
+        """Number of distinct identities of the items."""
 
     def search(self, queries: EmbeddingsLike, k: int = 10) -> list[list[Match]]:
         """The k closest items of every query (Q, E), closest first, equal scores by id."""

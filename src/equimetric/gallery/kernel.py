@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SingleKernel = Literal["codes", "rounded codes", "floats"]
-"""How a single query is multiplied with items."""
+"""Kernel that multiplies a single query with items."""
 
 FULL, HALF = 127, 63
 """Largest codes of queries."""

@@ -148,10 +148,10 @@ class LanceGallery(RescoredGallery):
         products = 1 - results.column("_distance").to_numpy().astype(np.float64)
         return StoredItems(results.column(ID).to_pylist(), products, _to_matrix(results.column(VECTOR)))
 
-    def _update_max_length(self, length: float) -> None:
+    def _update_max_length(self, max_length: float) -> None:
         """Store the bound of lengths before the vectors that need it."""
-        if length > self.max_length():
-            self.record = replace(self.record, options={MAX_LENGTH_OPTION: length})
+        if max_length > self.max_length():
+            self.record = replace(self.record, options={MAX_LENGTH_OPTION: max_length})
             self.record.write(self.folder)
 
     def _schema(self) -> Any:

@@ -36,7 +36,7 @@ class ItemPart:
 class Manifest:
     """The state of a gallery at one commit.
 
-    tasks      of its certificates, which are files TASK.json; the first decides
+    tasks      tasks of its certificates, which are files TASK.json; the first decides
     identity   metadata column that names the identity of an item; None: its id
     rows       rows of every array file, removed ones included
     version    number of commits, by which new files are named

@@ -71,8 +71,8 @@ class QdrantGallery(RescoredGallery):
     ) -> None:
         """Make an empty collection.
 
-        url         of the server; 'local' for the client's own store, for tests and trials
-        collection  its name; by default that of the folder with a random end
+        url         URL of the server; 'local' for the client's own store, for tests and trials
+        collection  name of the collection; by default that of the folder with a random suffix
         """
         if options:
             raise EquimetricError(f"a gallery in Qdrant has no option {sorted(options)[0]!r}; leave it out")

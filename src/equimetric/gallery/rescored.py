@@ -60,7 +60,7 @@ class RescoredGallery(Gallery):
     _identities: int | None = None
 
     def count_identities(self) -> int:
-        """How many identities the items have; counted once, and again after a change."""
+        """Number of distinct identities of the items; counted once, and again after a change."""
         if self._identities is None:
             column = ID if self.identity is None else self.identity
             self._identities = len(self.items().column(column).unique()) if len(self) else 0

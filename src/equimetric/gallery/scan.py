@@ -30,7 +30,7 @@ MAX_CANDIDATES = 2**22
 
 
 class TooManyCandidatesError(Exception):
-    """A batch of queries has so many candidates that it is searched in parts."""
+    """A batch of queries has too many candidates and must be split."""
 
 
 def candidates_within(products: TileProducts, live: NDArray[np.bool_], lower_bounds: NDArray[np.float64]) -> Candidates:
@@ -48,7 +48,7 @@ def candidates_within(products: TileProducts, live: NDArray[np.bool_], lower_bou
 def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) -> Candidates:
     """All pairs that may be among the k items of the largest affinities of their query; k live items exist.
 
-    A lower bound is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.
+    A lower bound is an affinity that k items certainly have. It rises during the scan, after 1, 2, 4, 8 … tiles.
     """
     queries, candidates, next_update = len(products.step), list[Candidates](), 1
     if queries == 1:

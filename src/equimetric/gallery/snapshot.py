@@ -53,7 +53,7 @@ class Snapshot:
 
     @cached_property
     def identity_count(self) -> int:
-        """How many identities the live rows have."""
+        """Number of distinct identities of the live rows."""
         return len(self.identities.filter(pa.array(self.live)).unique()) if self.count else 0
 
     def read_vectors(self, rows: NDArray[np.int64]) -> Tensor:

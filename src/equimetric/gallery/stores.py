@@ -44,9 +44,9 @@ class StoreRecord:
     """The store of a gallery whose items are outside of its folder's files; one with a manifest is embedded.
 
     store     the name of the store
-    tasks     of its certificates, which are files TASK.json; the first decides
+    tasks     tasks of its certificates, which are files TASK.json; the first decides
     identity  metadata column that names the identity of an item; None: its id
-    options   by which the store finds its items
+    options   options of the store, such as url and collection
     """
 
     store: str

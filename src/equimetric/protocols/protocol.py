@@ -111,6 +111,6 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two tables key by key; `above` wins."""
     merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in below.items()}
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge(merged[key], value) if both and key not in NOT_MERGED else value
+        both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both_tables and key not in NOT_MERGED else value
     return merged

@@ -59,7 +59,7 @@ def read_baselines() -> tuple[ReportedBaseline, ...]:
 
 
 def reported_baselines() -> "DataFrame":
-    """What 14 papers report for contrastive and triplet loss and, where it is quoted, for their own method."""
+    """Figures of 14 papers for contrastive and triplet loss and, where quoted, for their own method."""
     from pandas import DataFrame
 
     return DataFrame([asdict(baseline) for baseline in read_baselines()])

@@ -60,7 +60,7 @@ class Improvement:
     """A method beside a base on one data set.
 
     Attributes:
-        source: where both values are from: papers, or the name of a table.
+        source: source of both values: papers, or the name of a table.
         base: 'contrastive' or 'triplet'.
         method, year: the method and the year of its publication, None where it is not known.
         dataset: the data set.
@@ -103,7 +103,7 @@ def relative_improvement(value: float, base: float) -> float:
 
 
 def paper_improvements(base: Base) -> list[Improvement]:
-    """What papers report: P@1 of a new method over the baseline in the same paper, in order of publication.
+    """Improvements that papers report: P@1 of a new method over the baseline in the same paper, by publication date.
 
     Leaves out methods whose own value no quotation has, and doubtful quotations; see `read_baselines`.
     """
@@ -144,19 +144,19 @@ def publication_year(method: str) -> int | None:
     """
     from equimetric.objectives.grammar import parse_method
 
-    ours = {PUBLISHED[REALITY_CHECK][name][0]: year for name, year in REALITY_CHECK_YEARS.items()}
-    if method in ours or method in REALITY_CHECK_YEARS:
-        return ours.get(method) or REALITY_CHECK_YEARS[method]
+    our_years = {PUBLISHED[REALITY_CHECK][name][0]: year for name, year in REALITY_CHECK_YEARS.items()}
+    if method in our_years or method in REALITY_CHECK_YEARS:
+        return our_years.get(method) or REALITY_CHECK_YEARS[method]
     try:
         recipes = [recipe for _, recipe in parse_method(method)]
     except EquimetricError:
         return None
-    years = [ours.get(recipe.name) or recipe.year for recipe in recipes]
+    years = [our_years.get(recipe.name) or recipe.year for recipe in recipes]
     return max((year for year in years if year is not None), default=None)
 
 
 def table_improvements(rows: Iterable[Mapping[str, Any]], base: Base, *, source: str = "reality") -> list[Improvement]:
-    """How much better than the base each method of a table is, on each data set, in order of publication.
+    """Improvement of each method of a table over the base, on each data set, in order of publication.
 
     A row has `method`, `dataset`, `value` (of one metric, in any unit) and may have `year`, by default that of
     `publication_year`. The base is the row called 'contrastive' or 'triplet', in any spelling. Methods of an unknown

@@ -96,7 +96,7 @@ Check = Callable[[PublishedResult], bool]
 
 
 class ResultFilters(TypedDict, total=False):
-    """What `select_results` filters by."""
+    """The filters of `select_results`."""
 
     paper: str | None
     dataset: str | None
@@ -180,18 +180,18 @@ def _match_dataset(name: str) -> Check:
 
 def _match_method(name: str) -> Check:
     printed = {result.method for result in read_results()}
-    ours = {result.our_method for result in read_results() if result.our_method is not None}
-    if name not in ours and simplify(name) not in map(simplify, printed):
-        raise unknown_name("method with published results", name, printed | ours)
+    our_names = {result.our_method for result in read_results() if result.our_method is not None}
+    if name not in our_names and simplify(name) not in map(simplify, printed):
+        raise unknown_name("method with published results", name, printed | our_names)
     return lambda result: result.our_method == name or simplify(result.method) == simplify(name)
 
 
 def _match_metric(name: str) -> Check:
     our_name = find_metric(name)
-    ours = {result.our_metric for result in read_results() if result.our_metric is not None}
+    our_names = {result.our_metric for result in read_results() if result.our_metric is not None}
     printed = {result.metric for result in read_results() if result.our_metric is None}
-    if our_name not in ours and name not in printed:
-        raise unknown_name("metric with published results", name, ours | printed)
+    if our_name not in our_names and name not in printed:
+        raise unknown_name("metric with published results", name, our_names | printed)
     return lambda result: result.metric == name if our_name is None else result.our_metric == our_name
 
 

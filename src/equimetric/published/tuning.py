@@ -1,4 +1,4 @@
-"""How the Reality Check tuned each loss: the range of every hyperparameter and the optimum in it."""
+"""Tuning of each loss in the Reality Check: the range of every hyperparameter and the optimum in it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -84,7 +84,7 @@ class ServedGallery:
     ) -> ServedGallery:
         """A gallery with the model that it was made with, which is verified first.
 
-        model  its folder, where it is not at its recorded place
+        model  folder of the model, if it has moved
         """
         return cls(folder, load_gallery_model(Gallery.open(folder), model, runtime=runtime), limits, metrics)
 
@@ -212,7 +212,7 @@ def require_items(gallery: Gallery, ids: Sequence[str]) -> None:
 
 
 def find_problems(gallery: Gallery, items: Sequence[NewItem], *, takes_labels: bool) -> list[Exception | None]:
-    """Why each of the items cannot be added, or None."""
+    """For each item, the error that prevents adding it, or None."""
     problems: list[Exception | None] = []
     batch_ids: set[str] = set()
     for item in items:
@@ -233,7 +233,7 @@ def describe_items(
 ) -> dict[str, Any]:
     """Metadata of items that came over the network: they have no file, so that none can be read by naming it.
 
-    columns  of the gallery; none before the first item
+    columns  columns of the gallery; none before the first item
     label    the column of labels
     """
     contents = [f"{IMAGE_HASH}:{hashlib.sha256(item.content).hexdigest()}" for item in items]

@@ -20,8 +20,8 @@ class Limits:
     """Limits of a service.
 
     body        bytes of a request
-    pixels      of an image, width × height
-    images      of one request
+    pixels      pixels of an image, width × height
+    images      images of one request
     neighbours  largest k of a search
     requests    answered at a time; more get status 503
     seconds     to receive a request

@@ -23,7 +23,7 @@ SENTENCES = {
 
 
 class Problem(BaseModel):
-    """Why a request is refused."""
+    """The body of an error response."""
 
     detail: str = Field(description="One sentence that says what is wrong and what to do.")
 

@@ -41,7 +41,7 @@ class SharedGallery:
         return self._columns
 
     def image_file(self, item: str) -> Path | None:
-        """Where the image of an item was indexed; None where that is not known."""
+        """Path of the image of an item when it was indexed; None where unknown."""
         if FILE not in self.columns:
             return None
         if self._files is None:

@@ -33,7 +33,7 @@ def is_condition(key: str) -> bool:
 
 
 class MethodConfig(Strict):
-    """What may differ between the methods of a study."""
+    """Settings that may differ between the methods of a study."""
 
     method: str = Field("", description="name of the method; default: the name of the table")
     options: Options = Field(default_factory=dict, description="options of the method")
@@ -93,7 +93,7 @@ class SweepConfig(Strict):
 
 
 class StatisticsConfig(Strict):
-    """How differences are judged."""
+    """Settings of the statistical comparison."""
 
     estimand: Literal["seeds and classes", "seeds"] = Field(
         "seeds and classes",

@@ -178,7 +178,7 @@ def require_inside(file: Path, folder: str) -> None:
 
 
 def planned_run_key(run: PlannedRun) -> tuple[str, str, str]:
-    """What identifies a planned run: at another point of a sweep the same run may stand for another cell."""
+    """The identity of a planned run: the same run may fill several cells at different points of a sweep."""
     return run.key.content, run.point, run.key.method
 
 

@@ -53,13 +53,13 @@ class Job(RunEntry):
     """A run to execute, with its configuration.
 
     Attributes:
-        config: of the run; of joined folds, that of the first.
-        point: of a sweep; '' for the study itself.
+        config: configuration of the run; for joined folds, that of the first.
+        point: point of a sweep; '' for the study itself.
         params: values that a search tries or has chosen.
-        search: hash of the search, of a trial.
+        search: hash of the search that a trial belongs to.
         members: folders of the runs that are joined or probed; empty for everything else.
-        probe: name of the measurement, of a probe.
-        profile: whether the run stores what a report shows of a method: the first run of every row does.
+        probe: name of a probe.
+        profile: whether the run stores a profile for reports; the first run of every row does.
     """
 
     config: RunConfig

@@ -37,7 +37,7 @@ def choose_table_metrics(study: Conditions) -> tuple[str, ...]:
 
 
 def statement(study: StudyConfig, ended: Sequence[RunKey]) -> tuple[str, ...]:
-    """What was equal, and what the comparison shows and does not show."""
+    """The equal conditions, and what the comparison shows and does not show."""
     varied = ", ".join(study.varies)
     sentences = [
         "All methods have the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
@@ -59,7 +59,7 @@ def statement(study: StudyConfig, ended: Sequence[RunKey]) -> tuple[str, ...]:
 
 
 def describe_search(study: StudyConfig) -> list[str]:
-    """How methods were tuned; nothing where they were not."""
+    """The tuning of methods; empty without a search."""
     if study.search is None:
         return []
     kinds = {"bayesian": "a Bayesian search", "random": "a quasi-random search", "grid": "a grid search"}
@@ -88,7 +88,7 @@ def describe_repetitions(study: StudyConfig) -> str:
 
 
 def describe_limits(study: StudyConfig) -> str:
-    """What the comparison does not show."""
+    """The limits of the comparison."""
     if study.search is None:
         return (
             "The study shows what each method reaches with these options and this budget, on these images. It does not "

@@ -52,8 +52,8 @@ class Outcome:
     """The end of one run.
 
     Attributes:
-        key: which run it was, and the hash of all that determined it.
-        point: of a sweep; '' for the study itself.
+        key: key of the run, with the hash of all its inputs.
+        point: point of a sweep; '' for the study itself.
         metrics, plain: on the test classes, with the cohort and without it; empty for trials, which never see them.
         validation: the best scores on the validation classes.
         curve: the validation metric that selects, by step.

@@ -37,8 +37,8 @@ class StudyPlan:
 
     Attributes:
         study: its configuration.
-        folder: where its runs are.
-        data: by point of a sweep.
+        folder: folder of its runs.
+        data: point of a sweep → data.
         index: the runs that have ended.
     """
 
@@ -91,11 +91,11 @@ class StudyPlan:
         return find_trials(self.index, row, self.study.evaluation.selected_by)
 
     def is_tuned(self, row: RowSpec) -> bool:
-        """Whether nothing is left to tune."""
+        """Whether tuning is finished or not needed."""
         return self.study.search is None or len(self.trials(row)) >= budget(row.space, self.study.search)
 
     def search_choice(self, row: RowSpec) -> SearchChoice | None:
-        """What the search chose for a row, or for the base of an arm; None where nothing was searched."""
+        """The search choice of a row, or of an arm's base; None where nothing was searched."""
         base = self.rows[row.base or row.name]
         return find_choice(base, self.trials(base)) if base.space else None
 

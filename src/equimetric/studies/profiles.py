@@ -24,7 +24,7 @@ class MethodProfile:
     """Stored details of one run of a row.
 
     Attributes:
-        seed: of the run.
+        seed: seed of the run.
         run: thresholds, map and distances of nearest neighbours; empty where the run has stored none.
         per_query: `index`, `labels`, `neighbours` and scores of every test query, in rows of the data set.
     """

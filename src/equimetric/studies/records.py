@@ -55,12 +55,12 @@ class RunRecord:
     Attributes:
         memory: peak of the process and of its device, in bytes; empty where it is not known.
         cost: parameters, training_only, forward_passes, dim; members, diversity: of an ensemble, on the test images.
-        fold: which block of classes validated; −1 of joined fold models.
-        point: of a sweep; '' for the study itself.
+        fold: block of classes that validated; −1 for joined fold models.
+        point: point of a sweep; '' for the study itself.
         per_class: metric → score of every test class, in the order of `classes`.
         classes: the test classes, None where the run has no scores of classes.
         code: fingerprint of the code that computed it; '' where it is not known.
-        folder: of the run, inside that of the study; '' where it is not there.
+        folder: path of the run's folder below the study's; '' where it is missing.
     """
 
     method: str
@@ -187,9 +187,9 @@ class StudyRecord:
         for method in self.galleries:
             if method not in self.methods:
                 raise unknown_name("method with a gallery", method, self.methods)
-        measured = {metric for run in self.runs if run.status == "done" for metric in run.metrics}
-        if self.primary_metric not in measured and any(run.status == "done" for run in self.runs):
-            raise unknown_name("primary metric", self.primary_metric, measured)
+        metrics = {metric for run in self.runs if run.status == "done" for metric in run.metrics}
+        if self.primary_metric not in metrics and any(run.status == "done" for run in self.runs):
+            raise unknown_name("primary metric", self.primary_metric, metrics)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class StudyRecord:
 
     @property
     def grouped_notes(self) -> tuple[tuple[str, str], ...]:
-        """What the runs of each method noticed, notes that begin alike as one: ('margin, 3 of 10 runs', first note).
+        """Notes of each method's runs, those with a common beginning merged: ('margin, 3 of 10 runs', first note).
 
         Methods with the same note share a line.
         """
@@ -226,8 +226,8 @@ class StudyRecord:
         if others:
             names = [name for name, _ in groups]
             names_text = ", ".join(names[:NAMED_METHODS])
-            more = f" and {len(names) - NAMED_METHODS} more methods" if len(names) > NAMED_METHODS else ""
-            return f"{names_text}{more}, {sum(len(run_notes) for _, run_notes in groups)} runs"
+            rest_text = f" and {len(names) - NAMED_METHODS} more methods" if len(names) > NAMED_METHODS else ""
+            return f"{names_text}{rest_text}, {sum(len(run_notes) for _, run_notes in groups)} runs"
         first = f"{method}, seed {noted[0][0].seed}"
         runs = len(self.all_runs_of(method))
         return first if len(noted) == 1 else f"{method}, {len(noted)} of {runs} runs, such as seed {noted[0][0].seed}"

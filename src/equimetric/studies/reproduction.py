@@ -29,7 +29,7 @@ class Reproduction:
     """A run that was repeated.
 
     Attributes:
-        folder: of the run.
+        folder: folder of the run.
         stored, repeated: the scores of the test classes.
         environment: facts that changed: name → (then, now).
     """

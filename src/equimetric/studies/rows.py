@@ -27,13 +27,13 @@ class RowSpec:
     """The definition of a row of the table.
 
     Attributes:
-        name: of the row.
-        kind: whether its runs train.
-        method, options, learner: of its runs.
+        name: name of the row.
+        kind: 'trained' or 'baseline'.
+        method, options, learner: settings of its runs.
         conditions: dotted keys in which it differs from the study.
-        space: what is tuned; empty where nothing is.
-        base: the row whose tuned options it takes, of an arm.
-        seeds, folds: of its runs.
+        space: ranges to tune; empty where nothing is tuned.
+        base: for an arm, the row whose tuned options it takes.
+        seeds, folds: seeds and folds of its runs.
     """
 
     name: str

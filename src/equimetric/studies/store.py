@@ -80,9 +80,8 @@ def load_study(
 ) -> StudyRecord:
     """The record of a study from its folder: every run that has ended, and the shared conditions.
 
-    `retrained_folder` is where runs are in place of the study's own folder: those that `retrain_rows` has
-    trained again.
-    `data_options` are keys `data.options.…` that say where the data are now.
+    `retrained_folder` replaces the study's own folder as the location of runs, for those that `retrain_rows` wrote.
+    `data_options` are keys `data.options.…` with the current location of the data.
     """
     folder = Path(folder)
     runs_at = retrained_folder or folder

@@ -130,8 +130,8 @@ class ComparisonTable:
         if row.verdict is None:
             return _MISSING
         column = self.columns[0]
-        word = "equal" if row.verdict.verdict == "practically equal" else row.verdict.verdict
-        return f"{word} {row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
+        verdict = "equal" if row.verdict.verdict == "practically equal" else row.verdict.verdict
+        return f"{verdict} {row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
 
     def _cell_text(self, column: Column, cell: Cell | None, row: Row) -> str:
         if cell is None:
@@ -196,11 +196,11 @@ def sweep_tables(study: StudyRecord) -> dict[str, ComparisonTable]:
 
 def make_table(study: StudyRecord, title: str, runs: Mapping[str, Sequence[RunRecord]]) -> ComparisonTable:
     """The table of rows with their runs."""
-    measured = [
+    reported = [
         metric for row_runs in runs.values() for run in row_runs if run.status == "done" for metric in run.metrics
     ]
-    names = dict.fromkeys([study.primary_metric, *(study.table_metrics or measured)])
-    metrics = [name for name in names if name in measured or name == study.primary_metric]
+    names = dict.fromkeys([study.primary_metric, *(study.table_metrics or reported)])
+    metrics = [name for name in names if name in reported or name == study.primary_metric]
     rows = [_make_row(study, row, row_runs, metrics) for row, row_runs in runs.items()]
     judgement = Judgement(study, study.primary_metric, runs)
     rows = sorted((_add_verdict(row, judgement) for row in rows), key=_sort_key)
@@ -248,13 +248,13 @@ def _sort_key(row: Row) -> tuple[bool, float, str]:
 
 def _make_column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Column:
     """Fractions in percent, not all tiny, unless `evaluate` shows them otherwise; two digits for a typical interval."""
-    measured = [cell for cell in cells if cell is not None]
+    present = [cell for cell in cells if cell is not None]
     values = [value for method in study.methods for value in study.values(method, metric)]
-    values = values or [cell.mean for cell in measured]
+    values = values or [cell.mean for cell in present]
     percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and is_percentage(metric)
     min_decimals, max_decimals, without_interval = (1, 2, 1) if percent else (0, 6, 3)
     scale = 100 if percent else 1
-    widths = [scale * width for cell in measured if (width := known_half_width(cell)) > 0]
+    widths = [scale * width for cell in present if (width := known_half_width(cell)) > 0]
     if not widths:
         return Column(metric, percent, without_interval)
     # The narrowest interval keeps at least one digit, or it would read as ± 0.
@@ -294,7 +294,7 @@ def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], 
 
 
 def _interval_notes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str]) -> Iterable[str]:
-    """What ± is over, by metric, and which rows have none."""
+    """Notes on what ± covers, by metric, and on rows without an interval."""
     confidence = f"{100 * study.statistics.confidence:g} %"
     by_class = [
         name

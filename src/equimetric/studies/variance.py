@@ -1,4 +1,4 @@
-"""Where the scores of a study vary: seeds, folds, classes, and what a search tried; as sentences."""
+"""Sources of variance of a study's scores as sentences: seeds, folds, classes, and trials of a search."""
 
 from __future__ import annotations
 

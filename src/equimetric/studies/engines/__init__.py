@@ -1,4 +1,4 @@
-"""Where the jobs of a study run: in processes of this machine, or as tasks of a Ray cluster.
+"""Engines that run the jobs of a study: in processes of this machine, or as tasks of a Ray cluster.
 
 An engine starts jobs and reports their events; the scheduler decides what runs next.
 """

@@ -54,7 +54,7 @@ class Engine(Protocol):
     """Starts jobs and reports on them; a context manager that leaves nothing running behind.
 
     Attributes:
-        slots: how many jobs run at a time.
+        slots: number of jobs that run at a time.
     """
 
     slots: int

@@ -36,8 +36,8 @@ class SharedImages(BaseModel):
     """Images, or nearly equal ones, in two parts.
 
     Attributes:
-        pairs: how many, at most `MAX_DUPLICATE_PAIRS`.
-        equal: how many of these are equal byte for byte.
+        pairs: number of pairs, at most `MAX_DUPLICATE_PAIRS`.
+        equal: number of pairs that are equal byte for byte.
         examples: the most similar ones, in words.
         threshold: by how much near-duplicates differ at most, in words.
     """

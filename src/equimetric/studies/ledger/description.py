@@ -37,7 +37,7 @@ Requirement: TypeAlias = Callable[["MethodSettings"], object]
 
 
 class MethodSettings(Strict):
-    """How one method of a comparison was trained and evaluated; a key that is left out is not stated."""
+    """Training and evaluation settings of one method of a comparison; a missing key means 'not stated'."""
 
     data: OptionalStr = Field(None, description="images and split")
     backbone: OptionalStr = Field(None, description="network without its head")
@@ -178,13 +178,13 @@ def check_requirements(methods: Mapping[str, MethodSettings]) -> dict[str, Ledge
     chosen = sorted({method.selected_on for method in methods.values() if method.selected_on})
     duplicates = max((method.near_duplicates or 0 for method in methods.values()), default=0)
 
-    def require(factor: FactorName, key: str, is_met: Requirement, *, met: str, violated: str) -> LedgerEntry:
+    def require(factor: FactorName, key: str, is_met: Requirement, *, met_text: str, violated_text: str) -> LedgerEntry:
         """The methods that violate a requirement (False), else those that do not state its key (None)."""
         results = {name: is_met(method) for name, method in methods.items()}
         faulty, unstated = (tuple(name for name in results if results[name] is outcome) for outcome in (False, None))
         names = faulty or unstated
         status: EntryStatus = "violated" if faulty else "not stated" if unstated else "met"
-        finding = violated if faulty else f"{key} is not stated" if unstated else met
+        finding = violated_text if faulty else f"{key} is not stated" if unstated else met_text
         suffix = f" for {join_names(names)}" if 0 < len(names) < len(results) else ""
         return LedgerEntry(factor=factor, status=status, finding=finding + suffix, methods=names)
 
@@ -193,29 +193,29 @@ def check_requirements(methods: Mapping[str, MethodSettings]) -> dict[str, Ledge
             "intervals",
             "intervals or repetitions",
             has_interval,
-            met=f"intervals over {' or '.join(map(str, runs))} runs",
-            violated="no intervals",
+            met_text=f"intervals over {' or '.join(map(str, runs))} runs",
+            violated_text="no intervals",
         ),
         require(
             "selection",
             "selected_on",
             lambda method: method.selected_on and method.selected_on != "test classes",
-            met=f"selected on {' or '.join(chosen)}",
-            violated="selected on test classes",
+            met_text=f"selected on {' or '.join(chosen)}",
+            violated_text="selected on test classes",
         ),
         require(
             "classes",
             "disjoint_classes",
             lambda method: method.disjoint_classes,
-            met="no class in two parts",
-            violated="classes in two parts",
+            met_text="no class in two parts",
+            violated_text="classes in two parts",
         ),
         require(
             "near_duplicates",
             "near_duplicates",
             lambda method: None if method.near_duplicates is None else method.near_duplicates == 0,
-            met="no image in two parts",
-            violated=f"{duplicates:,} images in two parts",
+            met_text="no image in two parts",
+            violated_text=f"{duplicates:,} images in two parts",
         ),
     )
     return {entry.factor: entry for entry in entries}

@@ -36,7 +36,7 @@ def check_fairness(
     """Everything that must be equal and disjoint in a study; `raise_unfair()` of the ledger refuses what is not.
 
     Args:
-        title: of the study.
+        title: title of the study.
         runs: row → configurations of its final runs, complete: with dimension, batch and image size chosen.
         data: the data of every fold.
         trials: row → trials of its search, None where a row has nothing to tune; no search at all without it.

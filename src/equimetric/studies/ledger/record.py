@@ -36,7 +36,7 @@ class LedgerEntry(BaseModel):
     Attributes:
         factor: a name of `FACTORS`.
         status: whether it is equal, met, and so on.
-        finding: what was found, with the values and who has them.
+        finding: the finding, with the values and their methods.
         methods: those that differ from most others, violate the requirement, or do not state the factor.
         reason: why it is waived.
     """
@@ -61,7 +61,7 @@ class LedgerEntry(BaseModel):
 
 
 class StudyFacts(BaseModel):
-    """What the configurations of a study's runs do not say.
+    """Facts of a study that the configurations of its runs do not contain.
 
     Attributes:
         trials: row → trials of its search; None where it has nothing to tune, 0 for rows that are not listed.
@@ -77,16 +77,16 @@ class StudyFacts(BaseModel):
 
 
 class Ledger(BaseModel):
-    """What is equal, declared, waived and wrong in a comparison.
+    """The fairness ledger of a comparison: equal, declared, waived and violated factors.
 
     Attributes:
-        title: of the comparison.
-        source: where it is from.
-        varies: what it declares to vary beside the methods themselves.
+        title: title of the comparison.
+        source: its origin.
+        varies: factors declared to vary besides the methods themselves.
         waivers: factor → why its fault is accepted.
         entries: one for each line of the checklist that applies.
         notes: remarks for readers that are no faults.
-        facts: of a study, what the configurations of its runs do not say.
+        facts: for a study, facts that the configurations of its runs do not contain.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,7 +105,7 @@ class Ledger(BaseModel):
 
     @property
     def faults(self) -> tuple[LedgerEntry, ...]:
-        """What makes the comparison unfair."""
+        """The faults that make the comparison unfair."""
         return tuple(entry for entry in self.entries if entry.is_fault)
 
     @property

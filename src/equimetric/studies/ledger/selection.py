@@ -50,7 +50,7 @@ def trains_on_test(config: RunConfig) -> bool:
 
 
 def note_on_test_accesses(folders: Mapping[str, Sequence[Path]]) -> list[str]:
-    """How often the test classes of each final run were opened: once by its own test, and later by commands.
+    """Note on how often the test classes of each final run were opened: once by its own test, later by commands.
 
     A second look is no selection, so it is only noted; what is chosen after it should be tested on other classes.
     """
@@ -65,10 +65,10 @@ def note_on_test_accesses(folders: Mapping[str, Sequence[Path]]) -> list[str]:
         f"{Path(*folder.parts[-2:])} {len(accesses)} times ({describe_accesses(accesses[1:])})"
         for folder, accesses in list(repeated.items())[:RUNS_SHOWN]
     )
-    more = f"; and {len(repeated) - RUNS_SHOWN:,} more" if len(repeated) > RUNS_SHOWN else ""
+    rest_text = f"; and {len(repeated) - RUNS_SHOWN:,} more" if len(repeated) > RUNS_SHOWN else ""
     return [
         f"Test classes were opened more than once by {len(repeated):,} of {len(opened):,} final runs: "
-        f"{names_text}{more}. What is chosen after such a look needs other classes to be tested on."
+        f"{names_text}{rest_text}. What is chosen after such a look needs other classes to be tested on."
     ]
 
 

@@ -22,7 +22,7 @@ Settings: TypeAlias = Mapping[str, Mapping[str, str | None]]
 """Method → key → value as text; None where it is not stated. A key that a method lacks does not apply to it."""
 
 FLOAT_BITS = 32
-"""Of one dimension of an embedding that is not binary."""
+"""Bits per dimension of an embedding that is not binary."""
 
 NOT_SET = "not set"
 """A key of a configuration without a value."""

@@ -28,7 +28,7 @@ def edge_notes(space: Mapping[str, SearchSpace], params: Mapping[str, Any]) -> d
 
 
 def position(space: SearchSpace, value: float) -> float:
-    """Where a value lies in its range, from 0 to 1."""
+    """Position of a value in its range, from 0 to 1."""
     assert not isinstance(space, Choice)
     low, high = float(space.low), float(space.high)
     if isinstance(space, LogUniform):

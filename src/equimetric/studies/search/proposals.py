@@ -49,7 +49,7 @@ def budget(space: Space, search: SearchConfig) -> int:
 
 
 def count_points(space: Space, search: SearchConfig) -> int | None:
-    """How many combinations a grid has; None for the infinitely many of a search over real numbers."""
+    """Number of combinations of a grid; None where a search over real numbers has infinitely many."""
     if search.kind != "grid" and any(isinstance(dimension, Uniform | LogUniform) for dimension in space.values()):
         return None
     return math.prod(len(grid_values(dimension, search.points)) for dimension in space.values())
@@ -109,7 +109,7 @@ def from_unit(space: SearchSpace, u: float) -> Any:
 
 
 def ask_optuna(space: Space, trials: Sequence[ScoredTrial], search: SearchConfig, seed: int) -> dict[str, Any]:
-    """What a fresh sampler proposes after the trials so far."""
+    """The proposal of a fresh sampler after the trials so far."""
     optuna = import_optuna()
     samplers = {
         # The first trials are quasi-random: the sampler uses its model from the first one that it proposes.

@@ -24,7 +24,7 @@ class SearchChoice:
         params: by option or condition.
         trial: number of the trial.
         score: mean over the folds of its best validation score.
-        trials: how many there were.
+        trials: number of trials.
         at_edge: parameters that lie at the end of their range, with the sentence that says so.
     """
 

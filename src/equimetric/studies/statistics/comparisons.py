@@ -34,8 +34,8 @@ __all__ = ["RowComparison", "RowComparisons", "compare_rows"]
 class RowComparison:
     """The first row minus the second.
 
-    interval      of this comparison alone
-    simultaneous  the wider one that the verdict comes from
+    interval      interval of this comparison alone
+    simultaneous  the wider interval behind the verdict
     adjusted_p    p by Holm's method over all comparisons of the table; NaN where one seed cannot tell
     verdict       on the first row
     comparisons   number of comparisons that the adjustment is for
@@ -79,7 +79,7 @@ class RowComparisons:
     """All comparisons of a table.
 
     rows         name → interval of its score, best first
-    comparisons  of every pair, the better score first; or of every other row minus `baseline`
+    comparisons  every pair, the better score first; or every other row minus `baseline`
     """
 
     rows: Mapping[str, TwoWayInterval]

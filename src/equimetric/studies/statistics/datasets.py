@@ -86,7 +86,7 @@ class DatasetRanking:
 
     @property
     def sentence(self) -> str:
-        """What the tests can tell with this number of data sets."""
+        """The results of the tests, and their limits with this number of data sets."""
         n, k = self.scores.shape
         text = (
             f"Over {n} data sets, {k} methods differ where their mean ranks are {self.critical_difference:.2f} or more "

@@ -61,11 +61,11 @@ def possible_ranks(names: Sequence[str], better: Iterable[tuple[str, str]]) -> d
 def _drop_redundant(groups: list[list[int]]) -> list[list[int]]:
     """Drop groups, the last first, while every row and every pair stays in another."""
     counts = Counter((a, b) for group in groups for a in group for b in group)
-    kept = []
+    remaining = []
     for group in reversed(groups):
         pairs = [(a, b) for a in group for b in group]
         if all(counts[pair] > 1 for pair in pairs):
             counts.subtract(pairs)
         else:
-            kept.append(group)
-    return kept[::-1]
+            remaining.append(group)
+    return remaining[::-1]

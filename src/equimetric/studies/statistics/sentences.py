@@ -13,7 +13,7 @@ __all__ = ["POINTS", "Unit", "comparison_notes", "describe_seeds_needed", "verdi
 
 
 class Unit(NamedTuple):
-    """How differences are written: value × scale, with decimals and a name."""
+    """Format of differences: value × scale, with decimals and a name."""
 
     scale: float
     decimals: int
@@ -74,7 +74,7 @@ def describe_seeds_needed(interval: TwoWayInterval, margin: float) -> str:
 
 
 def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, ...]:
-    """What to print below a table: estimand, verdicts, the smallest p of the seeds, detectable differences."""
+    """Notes below a table: estimand, verdicts, the smallest p of the seeds, detectable differences."""
     intervals = [comparison.interval for comparison in table.comparisons if not comparison.interval.seeds_unknown]
     if not intervals:
         return ("No pair of rows can be told apart: one seed does not tell how much seeds matter; run two or more.",)

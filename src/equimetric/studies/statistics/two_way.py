@@ -61,7 +61,7 @@ class TwoWayInterval:
     """mean ± t_ν √V, of one row or of the difference of two.
 
     variance  V, the variance of the mean; NaN where one seed leaves it unknown
-    estimand  what the interval speaks of: new seeds and new classes, or new seeds on these classes
+    estimand  population of the interval: new seeds and new classes, or new seeds on these classes
     pairing   how the seeds of two rows were matched; None for one row
     seeds     number of seeds; of both rows where their seeds differ; empty for rows without seeds
     parts     variances of a single score, from which `project_interval` predicts those of other seeds and classes
@@ -116,7 +116,7 @@ class TwoWayInterval:
 
     @property
     def basis(self) -> str:
-        """What the interval is over, in words: '10 seeds × 40 classes'."""
+        """The samples behind the interval, in words: '10 seeds × 40 classes'."""
         seeds = " and ".join(f"{n} seed{'s' if n != 1 else ''}" for n in self.seeds)
         if self.estimand == THESE_CLASSES:
             seeds_text = seeds or "no seeds"

@@ -1,4 +1,4 @@
-"""Where the variance of scores comes from: seeds, folds, classes, tuning trials, and their interactions.
+"""Variance components of scores: seeds, folds, classes, tuning trials, and their interactions.
 
 For a balanced crossed design with factors F, the variance component of a set U of factors follows from expected mean
 squares: E[MS_T] = Σ_{U ⊇ T} σ_U² Π_{f ∉ U} n_f. The largest set, the interaction of all factors, contains the noise of
@@ -23,7 +23,7 @@ __all__ = ["VarianceComponent", "balanced_scores", "variance_components"]
 class VarianceComponent:
     """Variance σ² that a factor, or an interaction such as seed × class, adds to a single score.
 
-    share    of the sum of all components
+    share    share of the sum of all components
     degrees  degrees of freedom of its mean square
     clipped  the estimate was negative, which noise alone can do, and was set to 0
     """

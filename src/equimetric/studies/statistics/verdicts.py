@@ -26,7 +26,7 @@ MAX_CLASSES = 100_000
 def decide(
     interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN, *, higher_is_better: bool = True
 ) -> Verdict:
-    """What the interval of first − second says of the first row; `equivalence_margin` is in the unit of the scores."""
+    """The verdict on the first row from the interval of first − second; the margin is in the unit of the scores."""
     if not equivalence_margin >= 0:
         raise EquimetricError(
             f"the region of practical equivalence is {equivalence_margin}; give a half width of 0 or more"
