@@ -12,7 +12,7 @@ from equimetric.runs.data import RunData
 from equimetric.runs.key import IRRELEVANT_KEYS
 from equimetric.studies.ledger import Ledger, check_conditions, check_fairness, check_selection
 from equimetric.studies.ledger.conditions import flatten
-from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, factor_of_key
+from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, find_factor
 
 BASE = {
     "data": {"name": "digits", "transform": "none"},
@@ -240,9 +240,9 @@ def test_few_metrics_are_noted(data):
 
 def test_every_condition_belongs_to_a_factor():
     for key, _ in flatten(Conditions().model_dump(exclude=IRRELEVANT_KEYS)):
-        assert factor_of_key(key).name in FACTORS
-    assert factor_of_key("data.options.root").name == "data"
-    assert factor_of_key("optimizer.groups.adversary.lr").name == "optimizer"
+        assert find_factor(key).name in FACTORS
+    assert find_factor("data.options.root").name == "data"
+    assert find_factor("optimizer.groups.adversary.lr").name == "optimizer"
     assert set(METHOD_KEYS) == {"method", "options", "learner", "optimizer.objective_lr"}
 
 

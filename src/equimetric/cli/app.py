@@ -41,12 +41,12 @@ def build_app() -> typer.Typer:
 
 def build_group(name: str, commands: list[Command]) -> typer.Typer:
     """The commands 'NAME …' as a group; the command NAME itself runs where no other is given."""
-    own = COMMANDS.get(name)
-    group = typer.Typer(no_args_is_help=own is None, context_settings=HELP_NAMES)
-    if own is not None:
-        group.callback(invoke_without_command=True, help=escape(own.help))(end_on_signal(own.function))
+    base = COMMANDS.get(name)
+    group = typer.Typer(no_args_is_help=base is None, context_settings=HELP_NAMES)
+    if base is not None:
+        group.callback(invoke_without_command=True, help=escape(base.help))(end_on_signal(base.function))
     for command in commands:
-        if command is not own:
+        if command is not base:
             add_command(group, command, None)
     return group
 
@@ -65,7 +65,7 @@ def end_on_signal(function: Callable[..., None]) -> Callable[..., None]:
     """The function of a command that ends in one sentence when a signal stops it."""
 
     @wraps(function)
-    def ending(*arguments: Any, **options: Any) -> None:
+    def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             function(*arguments, **options)
         except Stopped as stop:
@@ -74,12 +74,12 @@ def end_on_signal(function: Callable[..., None]) -> Callable[..., None]:
                 show_error(str(stop))
             raise typer.Exit(stop.exit_code) from None
 
-    return ending
+    return wrapped
 
 
-def show_version(wanted: bool) -> None:
+def show_version(value: bool) -> None:
     """Print the version and exit."""
-    if wanted:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"equimetric {version('equimetric')}")

@@ -1,4 +1,4 @@
-"""A study in words: what was equal, what it can and cannot show, and which metrics its table has."""
+"""A study in words: its conditions, its limits, and the metrics of its table."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def choose_table_metrics(study: Conditions) -> tuple[str, ...]:
     With a cohort, each is followed by the same without it.
     """
     names = study.evaluation.names()
-    usual = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
-    chosen = [name for name in DEFAULT_METRICS if name in names] if usual else names
-    shown = dict.fromkeys([study.evaluation.selected_by, *chosen])
+    is_default = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
+    chosen = [name for name in DEFAULT_METRICS if name in names] if is_default else names
+    columns = dict.fromkeys([study.evaluation.selected_by, *chosen])
     if study.evaluation.cohort is None:
-        return tuple(shown)
-    return tuple(name for one in shown for name in (one, one + PLAIN))
+        return tuple(columns)
+    return tuple(column for name in columns for column in (name, name + PLAIN))
 
 
 def statement(study: StudyConfig) -> tuple[str, ...]:
-    """What was equal, and what the comparison does and does not show."""
+    """The equal conditions, and what the comparison shows and does not show."""
     varied = ", ".join(study.varies)
     sentences = [
         "All methods have the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
@@ -55,7 +55,7 @@ def statement(study: StudyConfig) -> tuple[str, ...]:
 
 
 def describe_search(study: StudyConfig) -> list[str]:
-    """How methods were tuned; nothing where they were not."""
+    """The tuning of methods; empty without a search."""
     if study.search is None:
         return []
     kinds = {"bayesian": "a Bayesian search", "random": "a quasi-random search", "grid": "a grid search"}
@@ -67,24 +67,24 @@ def describe_search(study: StudyConfig) -> list[str]:
 
 
 def describe_repetitions(study: StudyConfig) -> str:
-    """What is repeated, and what intervals are for."""
+    """The repetitions, and what the intervals cover."""
     planned = len(study.seeds)
     if planned == 1:
         return "With one seed there are no intervals: the spread over seeds is unknown."
     models = f", each of {study.data.folds} fold models," if study.cross_validation else ""
-    what = (
+    target = (
         "new seeds and new classes of the same kind"
         if study.statistics.estimand == "seeds and classes"
         else "new seeds"
     )
     return (
         f"Every method was trained with {planned} seeds{models} and ± is the half width of the "
-        f"{100 * study.statistics.confidence:g} % interval for {what}."
+        f"{100 * study.statistics.confidence:g} % interval for {target}."
     )
 
 
 def describe_limits(study: StudyConfig) -> str:
-    """What the comparison does not show."""
+    """The limits of the comparison."""
     if study.search is None:
         return (
             "The study shows what each method reaches with these options and this budget, on these images. It does not "
@@ -103,7 +103,7 @@ def describe_conditions(study: Conditions, dataset: Dataset | None, tuned: Colle
     def number(key: str) -> str:
         return TUNED if f"optimizer.{key}" in tuned else f"{getattr(optimizer, key):g}"
 
-    shown = {
+    facts = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
         "Split": data.describe_split(None if dataset is None else "part" in dataset.sample_attributes),
         "Transform": data.transform,
@@ -128,10 +128,10 @@ def describe_conditions(study: Conditions, dataset: Dataset | None, tuned: Colle
     }
     deviations = [text for (option, value), text in DEVIATIONS.items() if data.options.get(option) == value]
     if deviations:
-        shown["Departs from the literature's protocol"] = "; ".join(deviations)
+        facts["Departs from the literature's protocol"] = "; ".join(deviations)
     if dataset is not None:
-        shown["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
-    return shown
+        facts["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
+    return facts
 
 
 TUNED = "tuned for each method"
@@ -156,7 +156,7 @@ def describe_study_conditions(study: StudyConfig, dataset: Dataset | None) -> di
     """The conditions of all methods; each says which of its keys are tuned for each method, or differ for some."""
     rows = [row for row in list_rows(study).values() if row.kind == "trained"]
     tuned = tuned_conditions(rows)
-    shown = {**describe_conditions(study, dataset, tuned), "Seeds": ", ".join(map(str, study.seeds))}
+    facts = {**describe_conditions(study, dataset, tuned), "Seeds": ", ".join(map(str, study.seeds))}
     varied = list(dict.fromkeys(key for row in rows for key in row.conditions if key not in tuned))
     others = [key for key in tuned if key not in OPTIMIZER_NUMBERS]
     for keys, words in ((others, TUNED), (varied, "not equal for all methods")):
@@ -164,8 +164,8 @@ def describe_study_conditions(study: StudyConfig, dataset: Dataset | None) -> di
         for key in keys:
             names.setdefault(condition_name(key), []).append(key.partition(".")[2])
         for name, parts in names.items():
-            shown[name] = f"{shown.get(name, '')}; {words}: {', '.join(parts)}".removeprefix("; ")
-    return shown
+            facts[name] = f"{facts.get(name, '')}; {words}: {', '.join(parts)}".removeprefix("; ")
+    return facts
 
 
 def condition_name(key: str) -> str:
@@ -179,7 +179,7 @@ def describe_rows(study: StudyConfig) -> dict[str, str]:
 
     What a search chooses is listed with the search.
     """
-    shown = {}
+    facts = {}
     for row in list_rows(study).values():
         if row.kind != "trained":
             continue
@@ -190,5 +190,5 @@ def describe_rows(study: StudyConfig) -> dict[str, str]:
             settings += [f"{key} = {value}" for key, value in learner.options.items()]
         settings += [f"{key} = {value}" for key, value in row.conditions.items() if key not in row.space]
         if settings:
-            shown[row.name] = ", ".join(settings)
-    return shown
+            facts[row.name] = ", ".join(settings)
+    return facts

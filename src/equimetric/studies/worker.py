@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def execute(job: Job, send: Send, cache: RunCache | None = None) -> None:
-    """Execute a job and report its progress and its end; `cache` is what the jobs of this worker have in common."""
+    """Execute a job and report its progress and its end; `cache` is shared by the jobs of this worker."""
 
     def report(step: int, metrics: Mapping[str, float]) -> None:
         if step % STEPS_BETWEEN_REPORTS == 0 or not metrics:

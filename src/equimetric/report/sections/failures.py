@@ -27,7 +27,7 @@ TEMPLATE = """
 </table>
 </div>
 {% else %}
-<p class="empty">{{ "The only run" if runs == 1 else "All " ~ runs ~ " runs" }} that ended finished without an error.{{ " " ~ missing }}</p>
+<p class="empty">{{ ended }} that ended finished without an error.{{ " " ~ missing }}</p>
 {% endif %}
 """
 
@@ -37,4 +37,5 @@ LINK = "Failed runs{% if failed %} ({{ failed | length }}){% endif %}"
 @section("failures", title="Failed runs", link=LINK, order=86, template=TEMPLATE)
 def failures_section(study: StudyRecord) -> Mapping[str, Any]:
     """The failed runs, and the numbers of those that have ended and that have not."""
-    return {"failed": study.failed, "runs": len(study.runs), "missing": missing_runs_sentence(study)}
+    ended = "The only run" if len(study.runs) == 1 else f"All {len(study.runs)} runs"
+    return {"failed": study.failed, "ended": ended, "missing": missing_runs_sentence(study)}

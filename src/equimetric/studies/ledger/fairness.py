@@ -37,7 +37,7 @@ def check_fairness(
     """Everything that must be equal and disjoint in a study; `raise_unfair()` of the ledger refuses what is not.
 
     Args:
-        title: of the study.
+        title: title of the study.
         runs: row → configurations of its final runs, complete: with dimension, batch and image size chosen.
         data: the data of every fold.
         trials: row → trials of its search, None where a row has nothing to tune; no search at all without it.
@@ -54,8 +54,8 @@ def check_fairness(
         selected_on=selected_on,
         tuned=tuple(sorted(tuned)),
     )
-    found = [*check_runs(runs, facts, varies=varies, trial_folders=trial_folders), *check_data(data)]
-    entries, notes = waive(found, waivers or {})
+    unwaived = [*check_runs(runs, facts, varies=varies, trial_folders=trial_folders), *check_data(data)]
+    entries, notes = waive(unwaived, waivers or {})
     metrics = [name for configs in runs.values() for name in configs[0].evaluation.names()]
     return Ledger(
         title=title,

@@ -17,8 +17,8 @@ EDGE_SHARE = 0.02
 def edge_notes(space: Mapping[str, SearchSpace], params: Mapping[str, Any]) -> dict[str, str]:
     """Parameter → a sentence, where the chosen value lies at the end of its range."""
     notes = {}
-    for name, one in space.items():
-        edge = describe_edge(one, params[name])
+    for name, param_range in space.items():
+        edge = describe_edge(param_range, params[name])
         if edge:
             notes[name] = f"{name} = {params[name]:.4g} lies {edge} of its range; the best value may lie beyond"
     return notes
@@ -37,7 +37,7 @@ def describe_edge(space: SearchSpace, value: Any) -> str:
 
 
 def position(space: SearchSpace, value: float) -> float:
-    """Where a value lies in its range, from 0 to 1."""
+    """Position of a value in its range, from 0 to 1."""
     assert not isinstance(space, Choice)
     low, high = float(space.low), float(space.high)
     if isinstance(space, LogUniform):
