@@ -40,18 +40,14 @@ ELSEWHERE = {"CONTRIBUTING.md": "project/contributing.md", "CHANGELOG.md": "proj
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Make the generated pages and put all pages into the navigation; one that it does not name is a guide."""
-    named = set(re.findall(r"[\w./-]+\.md", str(config.nav)))
-    docs = Path(config.docs_dir)
-    others = [file.relative_to(docs).as_posix() for file in sorted(docs.rglob("*.md"))]
+    """Make the generated pages and put them into the navigation, around the pages that a section names itself."""
     pages = {section: build() for section, build in SECTIONS.items()}
     config.extra["generated"] = {file: text for section in pages.values() for file, (_, text) in section.items()}
     for entry in config.nav or []:
         for section in entry:
             if section in pages:
-                entry[section] = navigation(pages[section])
-            if section == "Guides":
-                entry[section] += [file for file in others if file not in {*named, "methods.md"}]
+                index, *others = navigation(pages[section])
+                entry[section] = [index, *entry[section], *others]
 
 
 def navigation(pages: dict[str, tuple[str, str]]) -> list[Any]:

@@ -35,12 +35,11 @@ KEY = "positive solid, negative dashed"
 def method_pages() -> dict[str, tuple[str, str]]:
     """Every method in the group of its family, after an index of all."""
     every = sorted(recipes().values(), key=lambda recipe: recipe.title.lower())
-    pages = {"methods/index.md": ("Methods", index_page(every)), "methods.md": ("All on one page", "")}
+    pages = {"methods/index.md": ("Methods", index_page(every))}
     for family in FAMILIES:
         for recipe in every:
             if recipe.family == family:
                 pages[page_of(recipe)] = (f"{family_title(family)}\n{recipe.title}", method_page(recipe))
-    # Committed and tested: the catalogue that is also read without the site.
     return pages
 
 
