@@ -15,11 +15,14 @@ from website.figures import toy_spaces
 from website.formulas import display_formula
 from website.method_pages import method_pages, weight_gallery
 from website.migration_pages import migration_pages
+from website.notebook_pages import notebook_pages
+from website.project_pages import PROJECT_FILES, project_pages
 from website.reference_pages import reference_pages
-from website.result_pages import project_pages, result_files, result_pages
+from website.result_pages import result_files, result_pages
 
 ROOT = Path(__file__).parents[1]
 SECTIONS = {
+    "Guides": notebook_pages,
     "Methods": method_pages,
     "Results": result_pages,
     "Benchmarks": benchmark_pages,
@@ -35,19 +38,16 @@ FIGURES = {"toy-spaces": toy_spaces, "weight-gallery": weight_gallery}
 DRAWN_EXAMPLES = {"choices": choice_figure, "utility": utility_figure, "verdicts": verdict_figure}
 """The same for figures of what the examples of the page compute."""
 
-ELSEWHERE = {"CONTRIBUTING.md": "project/contributing.md", "CHANGELOG.md": "project/changelog.md"}
-"""Files of the repository that are pages of the site under another name."""
-
 
 def on_config(config: MkDocsConfig) -> None:
-    """Make the generated pages and put them into the navigation, around the pages that a section names itself."""
+    """Make the generated pages and put those into the navigation that their section does not name itself."""
     pages = {section: build() for section, build in SECTIONS.items()}
     config.extra["generated"] = {file: text for section in pages.values() for file, (_, text) in section.items()}
     for entry in config.nav or []:
         for section in entry:
             if section in pages:
-                index, *others = navigation(pages[section])
-                entry[section] = [index, *entry[section], *others]
+                unnamed = {file: page for file, page in pages[section].items() if file not in entry[section]}
+                entry[section] += navigation(unnamed)
 
 
 def navigation(pages: dict[str, tuple[str, str]]) -> list[Any]:
@@ -98,7 +98,10 @@ def mend(match: re.Match[str], source: str) -> str:
 
 def site_name(repository: str) -> str | None:
     """The page of a file of the repository, None where the link already is one of the site."""
-    if repository in ELSEWHERE:
-        return ELSEWHERE[repository]
+    if repository in PROJECT_FILES:
+        return PROJECT_FILES[repository]
+    notebook = re.fullmatch(r"docs/(notebooks/\w+)\.ipynb", repository)
+    if notebook:
+        return f"{notebook[1]}.md"
     study = re.fullmatch(r"(?:docs/)?(results/[^/.]+)(?:/README\.md)?", repository)
     return f"{study[1]}/index.md" if study else None

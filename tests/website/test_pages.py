@@ -1,18 +1,27 @@
 """The pages that are made when the site is built."""
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 from website.figures import toy_spaces
-from website.hooks import draw
+from website.hooks import draw, site_name
 from website.our_results import our_results
 
 import equimetric as em
 from equimetric.objectives.counterparts import LIBRARIES, counterparts
-from website import benchmark_pages, method_pages, migration_pages, reference_pages, result_pages
+from website import (
+    benchmark_pages,
+    method_pages,
+    migration_pages,
+    notebook_pages,
+    project_pages,
+    reference_pages,
+    result_pages,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,7 +118,45 @@ def test_results_and_contributing_are_pages():
     assert "](../studies.md#protocols)" in result_pages.result_pages()["results/glyphs-reality-check/index.md"][
         1
     ].replace("../../", "../")
-    assert set(result_pages.project_pages()) == {"project/contributing.md", "project/changelog.md"}
+
+
+def test_the_results_say_what_came_out():
+    index = result_pages.result_pages()["results/index.md"][1]
+    studies = {file.parent.name: file.read_text() for file in (ROOT / "results").glob("*/README.md")}
+    assert set(studies) == set(result_pages.OUTCOMES)
+    for name, outcome in result_pages.OUTCOMES.items():
+        assert outcome in index
+        assert all(re.search(rf"\b{number}\b", studies[name]) for number in re.findall(r"\d+(?:\.\d+)?", outcome))
+
+
+def test_files_of_the_repository_are_pages_under_their_titles():
+    pages = project_pages.project_pages()
+    titles = ["Contributing", "Security policy", "Citation", "Licence", "Changelog"]
+    assert [title for title, _ in pages.values()] == titles
+    assert all((ROOT / file).exists() for file in project_pages.PROJECT_FILES)
+    assert "@software{equimetric" in pages["project/citation.md"][1]
+
+
+def test_notebooks_are_pages_with_text_and_code_to_download():
+    pages = notebook_pages.notebook_pages()
+    title, text = pages["notebooks/threshold_consistency.md"]
+    assert title == "Does one threshold treat all classes alike?"
+    assert "```python\nother = run.embed(" in text
+    assert "(threshold_consistency.ipynb){ .md-button download=" in text
+    assert site_name("docs/notebooks/threshold_consistency.ipynb") in pages
+
+
+def test_the_navigation_names_every_page_in_order():
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    named = re.findall(r"[\w./-]+\.md", navigation)
+    assert sorted(named) == sorted({*map(path_in_docs, (ROOT / "docs").rglob("*.md")), "methods/index.md"})
+    guides = (ROOT / "docs" / "guides" / "index.md").read_text()
+    linked = [os.path.normpath(f"guides/{file}") for file in re.findall(r"\]\(([^)]+)\)", guides)]
+    assert linked == named[named.index("guides/index.md") + 1 : named.index("understand/index.md")]
+
+
+def path_in_docs(file):
+    return file.relative_to(ROOT / "docs").as_posix()
 
 
 def test_benchmarks_show_their_last_record_word_for_word():
