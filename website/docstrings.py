@@ -7,7 +7,7 @@ import griffe
 
 __all__ = ["AlignedLists", "list_columns"]
 
-COLUMN = re.compile(r"^ *([\w, *`.]+?)  +(\S.*)$")
+COLUMN = re.compile(r"^ {0,4}([\w*`][\w, *`.]*?)  +(\S.*)$")
 
 
 class AlignedLists(griffe.Extension):

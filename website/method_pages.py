@@ -15,6 +15,7 @@ from equimetric.objectives.recipes import recipes
 from equimetric.published import PublishedResult, select_results
 from equimetric.published.names import PAPERS
 from equimetric.search_space import Choice, LogUniform, SearchSpace
+from website.cells import cell
 from website.explaining import batch_figure
 from website.figures import curve_figure
 from website.formulas import typeset
@@ -73,7 +74,7 @@ def index_page(every: Iterable[Recipe]) -> str:
 
 def summary(recipe: Recipe) -> str:
     """The first sentence of the loss, or how the recipe differs from it."""
-    return (recipe.note.capitalize() or LOSSES[recipe.loss].summary).rstrip(".").replace("|", "\\|")
+    return cell((recipe.note.capitalize() or LOSSES[recipe.loss].summary).rstrip("."))
 
 
 def method_page(recipe: Recipe) -> str:

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from website.docstrings import list_columns
 from website.figures import toy_spaces
 from website.hooks import draw, site_name
 from website.our_results import our_results
@@ -15,6 +16,7 @@ import equimetric as em
 from equimetric.objectives.counterparts import LIBRARIES, counterparts
 from website import (
     benchmark_pages,
+    constructor_pages,
     method_pages,
     migration_pages,
     notebook_pages,
@@ -109,8 +111,41 @@ def test_figures_are_drawn_from_the_examples_of_their_page():
 
 def test_the_reference_names_everything_public():
     pages = reference_pages.reference_pages()
-    assert all(f"`em.{name}`" in pages["reference/index.md"][1] for name in em.__all__)
-    assert "::: equimetric.evaluation.evaluate.evaluate" in pages["reference/evaluation.md"][1]
+    index, entries = pages["reference/index.md"][1], pages["reference/equimetric.md"][1]
+    for name in em.__all__:
+        assert f"[`em.{name}`](equimetric.md#equimetric.{name})" in index
+        assert f'<a id="equimetric.{name}"></a>' in entries
+    assert "of all that are known" not in index
+    assert "\\|" not in index
+    assert "::: equimetric.evaluation.evaluate.evaluate" in entries
+
+
+def test_the_reference_has_every_constructor_with_its_options():
+    pages = reference_pages.reference_pages()
+    for kind in constructor_pages.CONSTRUCTORS:
+        page = pages[f"reference/constructors/{kind}.md"][1]
+        for name in dir(getattr(em, kind)):
+            assert f"## {name} {{ #equimetric.{kind}.{name} }}" in page
+            assert f"em.{kind}.{name}(" in page
+    losses = pages["reference/constructors/losses.md"][1]
+    assert "em.losses.triplet(\n    *,\n    margin: float | None = None,\n" in losses
+    assert losses.count("gather: bool = False") == 1
+
+
+def test_continued_lines_of_a_column_stay_with_their_name():
+    column = "far    target share\ncost   the least cost, of a pair and its\n       probability"
+    assert list_columns(column) == "* `far`: target share\n* `cost`: the least cost, of a pair and its probability"
+
+
+def test_the_reference_shows_no_internals():
+    pages = reference_pages.reference_pages()
+    text = "\n".join(page for _, page in pages.values())
+    assert "May import" not in text
+    assert not re.search(r"\brooms?\b", text, flags=re.IGNORECASE)
+    assert "* `Hinge, distance, sum_hinges`: [d" in pages["reference/ops.md"][1]
+    assert "build_objective" not in pages["reference/objectives.md"][1]
+    objective = text.partition("::: equimetric.objectives.objective.Objective\n")[2].partition(":::")[0]
+    assert '"!^compute_listed$", ' in objective
 
 
 def test_results_and_contributing_are_pages():
@@ -153,6 +188,12 @@ def test_the_navigation_names_every_page_in_order():
     guides = (ROOT / "docs" / "guides" / "index.md").read_text()
     linked = [os.path.normpath(f"guides/{file}") for file in re.findall(r"\]\(([^)]+)\)", guides)]
     assert linked == named[named.index("guides/index.md") + 1 : named.index("understand/index.md")]
+
+
+def test_pages_name_the_number_of_methods_in_the_registry():
+    methods = len(re.findall("^### ", (ROOT / "docs" / "methods.md").read_text(), flags=re.MULTILINE))
+    for page in ("design.md", "understand/five-choices.md", "understand/index.md"):
+        assert re.search(rf"\b{methods} (?:unrelated )?methods", (ROOT / "docs" / page).read_text())
 
 
 def path_in_docs(file):
