@@ -13,6 +13,7 @@ from website.benchmark_pages import benchmark_pages
 from website.explaining import choice_figure, run_examples, utility_figure, verdict_figure
 from website.figures import toy_spaces
 from website.formulas import display_formula
+from website.home_picture import home_figure
 from website.method_pages import method_pages, weight_gallery
 from website.migration_pages import migration_pages
 from website.notebook_pages import notebook_pages
@@ -32,7 +33,7 @@ SECTIONS = {
 }
 """Section of the navigation → function that gives its pages: file → (title, Markdown), the index first."""
 
-FIGURES = {"toy-spaces": toy_spaces, "weight-gallery": weight_gallery}
+FIGURES = {"home": home_figure, "toy-spaces": toy_spaces, "weight-gallery": weight_gallery}
 """What `<!-- figure: NAME -->` in a page stands for."""
 
 DRAWN_EXAMPLES = {"choices": choice_figure, "utility": utility_figure, "verdicts": verdict_figure}

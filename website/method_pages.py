@@ -15,7 +15,6 @@ from equimetric.objectives.recipes import recipes
 from equimetric.published import PublishedResult, select_results
 from equimetric.published.names import PAPERS
 from equimetric.search_space import Choice, LogUniform, SearchSpace
-from website.cells import cell
 from website.explaining import batch_figure
 from website.figures import curve_figure
 from website.formulas import typeset
@@ -74,7 +73,9 @@ def index_page(every: Iterable[Recipe]) -> str:
 
 def summary(recipe: Recipe) -> str:
     """The first sentence of the loss, or how the recipe differs from it."""
-    return cell((recipe.note.capitalize() or LOSSES[recipe.loss].summary).rstrip("."))
+    loss = LOSSES[recipe.loss]
+    text = (recipe.note.capitalize() or loss.summary).rstrip(".")
+    return typeset(text, loss.options).replace("|", "&#124;")
 
 
 def method_page(recipe: Recipe) -> str:
@@ -85,7 +86,7 @@ def method_page(recipe: Recipe) -> str:
     note = f"{recipe.note.capitalize()}.\n\n" if recipe.note else ""
     formula = "\n\n".join(f"<p>{typeset(paragraph, loss.options)}</p>" for paragraph in paragraphs)
     return (
-        f"# {recipe.title}\n\n{first}\n\n{note}{formula}\n\n"
+        f"# {recipe.title}\n\n<p>{typeset(first, loss.options)}</p>\n\n{note}{formula}\n\n"
         f"| geometry | references | selection |\n|---|---|---|\n"
         f"| `{geometry}` | `{references.name}` | `{selection.name}` |\n\n"
         f"```python\nimport equimetric as em\n\nobjective = {construction(recipe)}\n```\n\n"

@@ -51,6 +51,13 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     )
 
 
+def test_the_first_line_of_a_method_is_typeset(pages):
+    assert "<msub><mi>s</mi><mrow><mi>j</mi></mrow></msub>" in pages["methods/smooth_ap.md"][1].split("```")[0]
+    row = next(line for line in pages["methods/index.md"][1].splitlines() if "| `smooth_ap` |" in line)
+    assert "<math>" in row
+    assert row.count("|") == 4
+
+
 @pytest.mark.parametrize("name", sorted(em.recipes()))
 def test_the_example_of_every_method_runs(name):
     exec(f"import equimetric as em\n{method_pages.construction(em.recipes()[name])}", {})
@@ -86,6 +93,33 @@ def test_what_stands_around_the_losses_exists():
         assert all(callable(getattr(em, ours.removeprefix("em."))) for ours, _ in rows.values())
     pinned = (ROOT / "constraints.txt").read_text()
     assert f"pytorch-metric-learning=={migration_pages.VERSIONS['pytorch-metric-learning']}\n" in pinned
+
+
+def test_weights_below_zero_stay_within_the_axes(pages):
+    for name in ("fastap", "gor", "mean_similarity", "contextual"):
+        figure = re.search(r"<figure.*?</figure>", pages[f"methods/{name}.md"][1], flags=re.DOTALL)[0]
+        assert 'class="zero"' in figure
+        drawn = re.findall(r'class="(?:positive|negative|dots \w+)" d="([^"]*)"', figure)
+        levels = [float(y) for path in drawn for y in re.findall(r"[ML][\d.]+ ([-\d.]+)", path)]
+        assert min(levels) >= 12
+        assert max(levels) <= 166
+    assert 'class="zero"' not in pages["methods/contrastive.md"][1]
+
+
+def test_the_name_stands_above_a_figure():
+    drawn = method_pages.weight_gallery()
+    assert drawn.count("</figcaption><svg") == drawn.count("<figure")
+
+
+def test_the_home_page_draws_in_the_colours_of_the_theme():
+    home = (ROOT / "docs" / "index.md").read_text()
+    drawn = draw("home", home)
+    assert "<!-- figure: home -->" in home
+    assert ".png" not in home
+    assert drawn.count("<svg") == 2
+    assert drawn.count("<circle") == 26
+    assert "#" not in drawn
+    assert "images/home.png" in (ROOT / "README.md").read_text()
 
 
 def test_losses_that_read_a_batch_as_a_whole_show_its_weights(pages):
