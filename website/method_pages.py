@@ -2,16 +2,21 @@
 
 import inspect
 import json
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from textwrap import indent
+from typing import Literal, get_args, get_origin
 
-from equimetric.components import FAMILIES, LOSSES, format_value
+from equimetric.components import FAMILIES, LOSSES, Component, format_value
+from equimetric.constructors.kind import options_of
 from equimetric.errors import EquimetricError
 from equimetric.explain import WeightCurves, weight_curves
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.recipe import Recipe
 from equimetric.objectives.recipes import recipes
+from equimetric.option_values import Range
 from equimetric.published import PublishedResult, select_results
 from equimetric.published.names import PAPERS
 from equimetric.search_space import Choice, LogUniform, SearchSpace
@@ -156,14 +161,54 @@ def weight_gallery() -> str:
 
 
 def option_section(recipe: Recipe) -> str:
-    """Options with defaults and search ranges."""
-    if not recipe.defaults:
-        return ""
-    rows = "\n".join(
-        f"| `{name}` | `{format_value(value)}` | {describe_range(recipe.search.get(name))} |"
-        for name, value in recipe.defaults.items()
-    )
-    return f"## Options\n\n| option | default | searched by tuning |\n|---|---|---|\n{rows}\n\n"
+    """Options of the method, then those of its references and its selection, folded."""
+    owner = {name: part for part in reversed(recipe.parts()) for name in part.options if name in recipe.defaults}
+    loss, selection, references = recipe.parts()
+    own = {name: loss for name in loss.options if name in owner}
+    own |= {name: part for name, part in owner.items() if name in recipe.options or name in recipe.search}
+    tables = [option_table(recipe, own)] if own else []
+    for part in (selection, references):
+        rest = {name: part for name in part.options if owner.get(name) is part and name not in own}
+        if rest:
+            table = indent(option_table(recipe, rest), "    ")
+            tables.append(f'??? note "Options of the {part.kind} `{part.name}`"\n\n{table}')
+    return "".join(f"{text}\n\n" for text in ("## Options", *tables)) if tables else ""
+
+
+def option_table(recipe: Recipe, owners: Mapping[str, Component]) -> str:
+    """Default, allowed values, range of tuning and meaning of each option."""
+    lines = ["| option | default | values | searched by tuning | meaning |", "|---|---|---|---|---|"]
+    for name, part in owners.items():
+        cells = (
+            f"`{name}`",
+            f"`{format_value(recipe.defaults[name])}`",
+            allowed_values(part, name),
+            describe_range(recipe.search.get(name)),
+            meaning(part, name),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def allowed_values(part: Component, name: str) -> str:
+    """What the annotation of an option allows, in words."""
+    annotation = next((one.annotation for one in options_of(part.definition) if one.name == name), None)
+    for one in (annotation, *get_args(annotation)):
+        limits = [str(entry) for entry in getattr(one, "__metadata__", ()) if isinstance(entry, Range)]
+        if limits:
+            return limits[0].removeprefix("of ")
+        if get_origin(one) is Literal:
+            return ", ".join(f"`{value!r}`" for value in get_args(one))
+    return "`True`, `False`" if annotation is bool else ""
+
+
+def meaning(part: Component, name: str) -> str:
+    """The first sentence of the docstring that is about an option; empty where only formulas are."""
+    text = " ".join((inspect.getdoc(part.definition) or "").split())
+    sentences = re.split(r"(?<=[.;:]) (?=[^\d(])", text)
+    words = [one for one in sentences if re.match(r"[A-Za-z`']{2}|A ", one) and one.count(" ") > 2]
+    found = [one for one in words if f"`{name}`" in one or re.search(rf"\b{name}=['\"]", one)]
+    return typeset(found[0].rstrip(" .;:")).replace("|", "&#124;") if found else ""
 
 
 def describe_range(space: SearchSpace | None) -> str:
@@ -186,29 +231,44 @@ def number_section(recipe: Recipe) -> str:
     ]
     if not ours and not published:
         return "## Numbers\n\nNeither in the published tables that we have nor in [our results](../results/index.md).\n"
-    parts = ["## Numbers\n", "Conditions differ between tables: compare within one, not across.\n"]
+    parts = ["## Numbers\n"]
     if ours:
-        parts += ["**Measured here** (MAP@R and Recall@1 in percent):\n", our_table(ours)]
+        parts += [
+            "**Measured here** (MAP@R and Recall@1 in percent). Rows differ in data, dimension and budget: compare a"
+            " method with others of the same study, not one row with another.\n",
+            our_table(ours),
+        ]
     if published:
-        parts += ["**Published** (in percent, OPIS in thousandths):\n", published_table(published)]
+        parts += ["**Published** (in percent, OPIS in thousandths):\n", published_tables(published)]
     return "\n".join(parts) + "\n"
 
 
 def our_table(ours: Iterable[OurResult]) -> str:
-    """Our rows, each with the page it comes from."""
-    lines = ["| study | MAP@R | Recall@1 |", "|---|---:|---:|"]
-    lines += [f"| [{one.table}](../results/{one.page}/index.md) | {one.map_at_r} | {one.recall_at_1} |" for one in ours]
+    """Our rows, each with its conditions and the page it comes from."""
+    lines = ["| study | trained on | dim | budget | MAP@R | Recall@1 |", "|---|---|---:|---|---:|---:|"]
+    lines += [
+        f"| [{one.table}](../results/{one.page}/index.md) | {one.trained_on} | {one.dim} | {one.budget} |"
+        f" {one.map_at_r} | {one.recall_at_1} |"
+        for one in ours
+    ]
     return "\n".join(lines) + "\n"
 
 
+def published_tables(published: Iterable[PublishedResult]) -> str:
+    """A table for each paper, under its name."""
+    papers: dict[str, list[PublishedResult]] = {}
+    for result in published:
+        papers.setdefault(result.paper, []).append(result)
+    return "\n".join(f"{PAPERS.get(paper, paper)}:\n\n{published_table(rows)}" for paper, rows in papers.items())
+
+
 def published_table(published: Iterable[PublishedResult]) -> str:
-    """One row for each paper and setting, one column for each metric that occurs."""
+    """One row for each setting, one column for each metric that occurs."""
     settings: dict[tuple[str, ...], dict[str, str]] = {}
     for result in published:
         width = f" ± {result.half_width:g}" if result.half_width is not None else ""
         mark = " (doubtful)" if result.doubtful else " (quoted)" if result.quoted else ""
         setting = (
-            result.paper,
             result.dataset,
             result.backbone or "–",
             str(result.dim or "–"),
@@ -218,11 +278,11 @@ def published_table(published: Iterable[PublishedResult]) -> str:
         settings.setdefault(setting, {})[result.metric] = f"{result.value:g}{width}{mark}"
     metrics = [metric for metric in SHOWN if any(metric in row for row in settings.values())]
     lines = [
-        f"| paper | data | backbone | dim | row | {' | '.join(metrics)} |",
-        f"|---|---|---|---:|---|{'---:|' * len(metrics)}",
+        f"| data | backbone | dim | row | {' | '.join(metrics)} |",
+        f"|---|---|---:|---|{'---:|' * len(metrics)}",
     ]
-    for (paper, dataset, backbone, dim, variant, method), row in settings.items():
+    for (dataset, backbone, dim, variant, method), row in settings.items():
         name = f"{method}, {variant}" if variant else method
         cells = " | ".join(row.get(metric, "") for metric in metrics)
-        lines.append(f"| {PAPERS.get(paper, paper)} | {dataset} | {backbone} | {dim} | {name} | {cells} |")
+        lines.append(f"| {dataset} | {backbone} | {dim} | {name} | {cells} |")
     return "\n".join(lines) + "\n"

@@ -42,13 +42,24 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     page = pages["methods/multi_similarity.md"][1]
     assert '<math display="block"' in page
     assert page.count("<path class=") == 3
-    assert "| `alpha` | `2.0` | 0.01 to 100" in page
+    assert "| `alpha` | `2.0` | above 0 | 0.01 to 100" in page
     assert em.recipes()["multi_similarity"].paper in page
     assert "A metric learning reality check" in page
     assert (
-        "A reality check on photographs of groceries (tuned)](../results/frozen-reality-check/index.md) | 47.3 ± 6.4"
-        in page
+        "A reality check on photographs of groceries (tuned)](../results/frozen-reality-check/index.md)"
+        " | 41 classes in 4 folds | 128 | 50 trials; up to 1,000 steps | 47.3 ± 6.4" in page
     )
+    assert "frozen EfficientNet-Lite0 (defaults)](../results/defaults/index.md) | 31 classes | 256 | no tuning" in page
+    assert page.count("A metric learning reality check (2020)") == 1
+
+
+def test_options_of_references_are_folded_and_explained(pages):
+    own, _, folded = pages["methods/arcface.md"][1].partition('??? note "Options of the references `proxies`"')
+    assert "| `margin_rad` |" in own
+    assert "| `sharded` |" not in own
+    sharded = next(line for line in folded.splitlines() if "| `sharded` |" in line)
+    assert "splits the classes over the ranks" in sharded
+    assert "| `sample_rate` | `1.0` |" in folded
 
 
 def test_the_first_line_of_a_method_is_typeset(pages):
