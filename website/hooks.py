@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,30 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     markdown = re.sub(r"```formula\n(.*?)\n```", lambda match: display_formula(match[1]), markdown, flags=re.DOTALL)
     markdown = re.sub(r"<!-- figure: (\S+) -->", lambda match: draw(match[1], markdown), markdown)
     return re.sub(r"\]\((\.\./[^)\s#]+)(#[^)\s]*)?\)", lambda match: mend(match, page.file.src_uri), markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Have the copy button of the theme copy the commands of a console block, without prompts and output."""
+    return re.sub(r'<div class="highlight">(?=(<pre>.*?</pre>))', copied_commands, html, flags=re.DOTALL)
+
+
+def copied_commands(match: re.Match[str]) -> str:
+    """The start of a block, with what is copied in `data-copy` where the block has prompts."""
+    if '<span class="gp">$ </span>' not in match[1]:
+        return match[0]
+    commands = commands_of(unescape(re.sub(r"<[^>]+>", "", match[1])))
+    return f'<div class="highlight" data-copy="{escape(commands).replace(chr(10), "&#10;")}">'
+
+
+def commands_of(session: str) -> str:
+    """The lines of a console session that were typed: those after a prompt, and what continues them."""
+    typed: list[str] = []
+    continued = False
+    for line in session.splitlines():
+        if continued or line.startswith("$ "):
+            typed.append(line if continued else line.removeprefix("$ "))
+            continued = line.endswith("\\")
+    return "\n".join(typed)
 
 
 def draw(figure: str, markdown: str) -> str:

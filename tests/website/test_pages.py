@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from website.docstrings import list_columns
 from website.figures import toy_spaces
-from website.hooks import draw, site_name
+from website.hooks import commands_of, draw, on_page_content, site_name
 from website.our_results import our_results
 
 import equimetric as em
@@ -239,6 +239,14 @@ def test_pages_name_the_number_of_methods_in_the_registry():
     methods = len(re.findall("^### ", (ROOT / "docs" / "methods.md").read_text(), flags=re.MULTILINE))
     for page in ("design.md", "understand/five-choices.md", "understand/index.md"):
         assert re.search(rf"\b{methods} (?:unrelated )?methods", (ROOT / "docs" / page).read_text())
+
+
+def test_the_commands_of_a_console_block_are_copied_without_prompts_and_output():
+    assert commands_of("$ make demo\nfive methods\n$ long \\\n  --option 1\n42\n") == "make demo\nlong \\\n  --option 1"
+    block = '<div class="highlight"><pre><span class="gp">$ </span>a &lt;b "c"\n<span class="go">out</span></pre></div>'
+    assert 'data-copy="a &lt;b &quot;c&quot;"' in on_page_content(block)
+    plain = '<div class="highlight"><pre><code>print(1)</code></pre></div>'
+    assert on_page_content(plain) == plain
 
 
 def path_in_docs(file):
