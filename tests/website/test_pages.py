@@ -26,6 +26,7 @@ from website import (
 )
 
 ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "benchmarks" / "recorded"
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +248,18 @@ def test_the_commands_of_a_console_block_are_copied_without_prompts_and_output()
     assert 'data-copy="a &lt;b &quot;c&quot;"' in on_page_content(block)
     plain = '<div class="highlight"><pre><code>print(1)</code></pre></div>'
     assert on_page_content(plain) == plain
+
+
+def test_sentences_on_benchmarks_have_the_figures_of_their_records():
+    shown = tomllib.loads((ROOT / "benchmarks" / "shown.toml").read_text())
+    records = {file.stem: json.loads(file.read_text())["output"] for file in RECORDS.glob("*.json")}
+    rows = [line.split() for line in records["loading"].splitlines() if re.match(r"\d+×", line)]
+    ratios = [float(row[5]) for row in rows if row[2] == "1"]
+    gains = [int(cached) / int(row[4]) for row in rows for cached in row[6:]]
+    assert f"{min(ratios)} to {max(ratios)} times" in shown["loading"]
+    assert f"{min(gains):.0f} to {max(gains):.0f} times" in shown["loading"]
+    single = [re.search(r"÷ faiss flat, AVX2: ([\d.]+)", records[name])[1] for name in ("search", "search-avx2")]
+    assert f"{single[0]} to {single[1]} times" in shown["search"]
 
 
 def path_in_docs(file):
