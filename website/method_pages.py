@@ -176,18 +176,17 @@ def option_section(recipe: Recipe) -> str:
 
 
 def option_table(recipe: Recipe, owners: Mapping[str, Component]) -> str:
-    """Default, allowed values, range of tuning and meaning of each option."""
-    lines = ["| option | default | values | searched by tuning | meaning |", "|---|---|---|---|---|"]
-    for name, part in owners.items():
-        cells = (
-            f"`{name}`",
-            f"`{format_value(recipe.defaults[name])}`",
-            allowed_values(part, name),
-            describe_range(recipe.search.get(name)),
-            meaning(part, name),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Default, allowed values, range of tuning and meaning of each option; columns without any are left out."""
+    columns = {
+        "option": [f"`{name}`" for name in owners],
+        "default": [f"`{format_value(recipe.defaults[name])}`" for name in owners],
+        "values": [allowed_values(part, name) for name, part in owners.items()],
+        "searched by tuning": [describe_range(recipe.search.get(name)) for name in owners],
+        "meaning": [meaning(part, name) for name, part in owners.items()],
+    }
+    filled = {heading: cells for heading, cells in columns.items() if any(cells)}
+    rows = [tuple(filled), ("---",) * len(filled), *zip(*filled.values(), strict=True)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def allowed_values(part: Component, name: str) -> str:

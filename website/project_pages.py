@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import yaml
+from mkdocs.utils.yaml import yaml_load
 
 __all__ = ["PROJECT_FILES", "project_pages"]
 
@@ -44,7 +44,7 @@ def page_text(name: str) -> str:
 
 def citation_page(text: str) -> str:
     """The citation as BibTeX, and the file that tools read."""
-    cited = yaml.safe_load(text)
+    cited = yaml_load(text)
     authors = " and ".join(f"{{{author['name']}}}" for author in cited["authors"])
     return (
         f"# Citation\n\n{cited['message']}\n\n"

@@ -1,5 +1,6 @@
 """The pages that are made when the site is built."""
 
+import inspect
 import json
 import os
 import re
@@ -61,6 +62,8 @@ def test_options_of_references_are_folded_and_explained(pages):
     sharded = next(line for line in folded.splitlines() if "| `sharded` |" in line)
     assert "splits the classes over the ranks" in sharded
     assert "| `sample_rate` | `1.0` |" in folded
+    assert "| meaning |" in folded
+    assert "| meaning |" not in pages["methods/multi_similarity.md"][1]
 
 
 def test_the_first_line_of_a_method_is_typeset(pages):
@@ -181,6 +184,9 @@ def test_the_reference_has_every_constructor_with_its_options():
 def test_continued_lines_of_a_column_stay_with_their_name():
     column = "far    target share\ncost   the least cost, of a pair and its\n       probability"
     assert list_columns(column) == "* `far`: target share\n* `cost`: the least cost, of a pair and its probability"
+    long = "far    target share\nworst, violations, exceedances\n       by name\ncost   the least"
+    assert list_columns(long).splitlines()[1] == "* `worst, violations, exceedances`: by name"
+    assert "* `gallery_…`: " in list_columns(inspect.getdoc(em.evaluate_identification))
 
 
 def test_the_reference_shows_no_internals():
