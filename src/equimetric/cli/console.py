@@ -34,6 +34,9 @@ __all__ = [
 
 console = Console()
 
+ONLY_IN_THE_REPORT = ("improvement", "probe", "published", "thresholds", "training", "ledger", "classes")
+"""Beginnings of the names of tables that the terminal does not show."""
+
 
 def literal(text: str, style: str = "") -> Text:
     """Text as it is: no markup such as [bold], no terminal escapes. All names and paths of users pass through here."""
@@ -79,7 +82,7 @@ def show_tables(study: "StudyRecord") -> None:
     from equimetric.report import print_table, study_tables
 
     for name, table in study_tables(study).items():
-        if not name.startswith(("improvement", "probe", "published")):
+        if not name.startswith(ONLY_IN_THE_REPORT):
             print_table(table, console)
 
 
