@@ -119,9 +119,12 @@ def render_section(section: Section, record: Any) -> RenderedSection | None:
 
 
 def figures_of(record: object) -> list[Figure]:
-    """All figures of a record's page, in its order."""
+    """All figures of a record: those of its page, in its order, then those that its page draws in another way."""
+    # Sections are imported by what they are found by, not before.
+    from equimetric.report.paper_figures import paper_figures
+
     shown = [data for section in sections_for(record) if (data := section.data(record)) is not None]
-    return list(find_figures(shown))
+    return [*find_figures(shown), *paper_figures(record)]
 
 
 def find_figures(value: object) -> Iterator[Figure]:
