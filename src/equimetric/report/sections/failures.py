@@ -34,6 +34,8 @@ LINK = "Failed runs{% if failed %} ({{ failed | length }}){% endif %}"
 
 
 @section("failures", title="Failed runs", link=LINK, order=86, template=TEMPLATE)
-def failures_section(study: StudyRecord) -> Mapping[str, Any]:
-    """The failed runs, and the number of all."""
+def failures_section(study: StudyRecord) -> Mapping[str, Any] | None:
+    """The failed runs, and the number of all; None of one run that finished."""
+    if len(study.runs) == 1 and not study.failed:
+        return None
     return {"failed": study.failed, "runs": len(study.runs)}

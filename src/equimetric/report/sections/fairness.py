@@ -63,9 +63,11 @@ TEMPLATE = """
 {% endif %}
 {% if study.openings %}
 <h3>Looks at the test classes</h3>
-<p>{% for command, count in study.openings.items() %}{{ "its own test" if command == "train" else command }}: {{ count }}{{ ", " if not loop.last }}{% endfor %} (over {{ study.runs | length }} runs). A study looks once at the test classes of each final run; every further command that looks is counted.</p>
+<p>{% for command, count in study.openings.items() %}{{ "its own test" if command == "train" else command }}: {{ count }}{{ ", " if not loop.last }}{% endfor %}{% if not single %} (over {{ study.runs | length }} runs){% endif %}. {{ "A run looks once at its test classes" if single else "A study looks once at the test classes of each final run" }}; every further command that looks is counted.</p>
 {% endif %}
+{% if not single %}
 <h3>Equal for every method</h3>
+{% endif %}
 <table class="conditions">
   <tbody>
   {% for condition, value in study.conditions.items() %}
@@ -76,7 +78,13 @@ TEMPLATE = """
 """  # noqa: E501
 
 
-@section("fairness", title="Fairness ledger", link="Fairness", order=62, template=TEMPLATE)
+@section(
+    "fairness",
+    title="{{ 'Conditions' if single else 'Fairness ledger' }}",
+    link="{{ 'Conditions' if single else 'Fairness' }}",
+    order=62,
+    template=TEMPLATE,
+)
 def fairness_section(study: StudyRecord) -> Mapping[str, Any]:
     """The ledger of the study, where it has one; tuning budgets; the shared conditions."""
     ledger = study.ledger
