@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import show, show_error, show_failures, show_notes, show_path, show_tables
+from equimetric.cli.command import OUT, TRAIN, command
+from equimetric.cli.console import show, show_error, show_failures, show_notes, show_page, show_tables
 from equimetric.cli.study_progress import StudyProgress
 
 __all__ = ["compare_command", "run_study"]
@@ -36,7 +36,7 @@ FAILED = 1
 def compare_command(
     context: typer.Context,
     study: Annotated[Path, typer.Argument(help="TOML file that describes the study.")],
-    output: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("runs"),
+    output: Annotated[Path, typer.Option(*OUT, help="Folder for runs and report.")] = Path("runs"),
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time, one core each; default: workers of the study.")
@@ -87,7 +87,7 @@ def run_study(
     for sentence in result.record.statement:
         show(sentence, style="dim", wrap=True)
     show_notes(result.record)
-    show_path("\nReport", page)
+    show_page(page)
     if result.record.failed:
         show_failures(result.record)
         show_error("to repeat failed runs, add --retry-failed to the same command")

@@ -29,6 +29,7 @@ __all__ = [
     "show_error",
     "show_failures",
     "show_notes",
+    "show_page",
     "show_path",
 ]
 
@@ -51,6 +52,12 @@ def show(text: str, style: str = "", *, wrap: bool = False) -> None:
 def show_path(what: str, path: Path) -> None:
     """Print where something was written."""
     show(f"{what}: {name_text(str(path))}")
+
+
+def show_page(page: Path) -> None:
+    """Print where a page was written, and where its tables are."""
+    show_path("\nReport", page)
+    show("Open it in a browser; its tables lie beside it.", style="dim")
 
 
 def show_error(message: str) -> None:

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from equimetric.cli.command import TRAIN, command
+from equimetric.cli.command import OUT, TRAIN, command
 from equimetric.cli.compare import run_study
 
 __all__ = ["demo_command"]
 
 
-@command("demo", panel=TRAIN, order=1, examples="equimetric demo --output my_runs")
+@command("demo", panel=TRAIN, order=1, examples="equimetric demo --out my_runs")
 def demo_command(
-    output: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("runs"),
+    output: Annotated[Path, typer.Option(*OUT, help="Folder for runs and report.")] = Path("runs"),
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")] = False,
 ) -> None:
     """Compare five methods fairly on real images: typeset characters that are not in the training set.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equimetric.cli.command import DEPLOY, command
+from equimetric.cli.command import DEPLOY, OUT, command
 from equimetric.cli.console import console, show, show_path
 from equimetric.escaping import one_line
 from equimetric.progress import format_seconds
@@ -36,9 +36,7 @@ def fit_command(
             help="A folder with one folder of images per class, or a .csv or .parquet list of images with labels.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the model; it must not be there yet.")] = Path(
-        "model"
-    ),
+    out: Annotated[Path, typer.Option(*OUT, help="The folder of the model; it must not be there yet.")] = Path("model"),
     minutes: Annotated[float, typer.Option("--minutes", help="Time budget of the whole.")] = 10,
     far: Annotated[
         float | None,
