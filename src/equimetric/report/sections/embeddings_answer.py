@@ -25,7 +25,7 @@ TEMPLATE = """
 """
 
 
-@section("found", title="The answer", order=5, template=TEMPLATE, record_types=(EmbeddingsRecord,))
+@section("embeddings_answer", title="The answer", order=5, template=TEMPLATE, record_types=(EmbeddingsRecord,))
 def embeddings_answer_section(record: EmbeddingsRecord) -> Mapping[str, Any]:
     """Sentences on size, metrics and thresholds."""
     return {"sentences": [size_sentence(record), *metric_sentences(record), *threshold_sentences(record.profile)]}

@@ -31,7 +31,7 @@ TEMPLATE = """
 
 
 @section(
-    "embedding-faults",
+    "embeddings_faults",
     title="Where retrieval goes wrong",
     link="Faults",
     order=52,

@@ -20,7 +20,7 @@ TEMPLATE = """
 
 
 @section(
-    "embedding-reproduce",
+    "embeddings_reproduce",
     title="Reproduce it",
     link="Reproduce",
     order=95,
