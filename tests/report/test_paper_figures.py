@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from equimetric.report import figures_of, render_figure, render_html
+from equimetric.report.fan_figure import fan_figure
 from equimetric.report.map_figure import map_figure
-from equimetric.report.utility_figure import utility_figure
 from equimetric.runs.profile import EmbeddingMap, RunProfile
 
 
@@ -31,7 +31,7 @@ def test_papers_get_a_fan_for_each_compared_method_and_a_map(closely_known):
 
 def test_the_fan_holds_the_curves_of_the_profile(closely_known):
     run = closely_known.profiles["contrastive"].run
-    figure = utility_figure("contrastive", run, 1)
+    figure = fan_figure("contrastive", run, 1)
     text = str(figure.spec())
     mean = run.thresholds.utility.mean(axis=0)
     assert str(round(float(mean[len(mean) // 2]), 5)) in text
@@ -40,7 +40,7 @@ def test_the_fan_holds_the_curves_of_the_profile(closely_known):
     first, last = run.thresholds.calibration
     low, high = run.thresholds.thresholds[[first, last - 1]]
     assert {"from": float(low), "to": float(high)} in figure.spec()["layer"][0]["data"]["values"]
-    assert utility_figure("none", RunProfile(), 1) is None
+    assert fan_figure("none", RunProfile(), 1) is None
 
 
 def test_the_map_has_a_mark_for_every_item():

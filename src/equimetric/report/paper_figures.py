@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from equimetric.report.fan_figure import fan_figure
 from equimetric.report.figure import Figure
 from equimetric.report.map_figure import map_figure
 from equimetric.report.sections.explorer import class_names, compared_methods
-from equimetric.report.utility_figure import utility_figure
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table
@@ -17,7 +17,7 @@ def paper_figures(record: object) -> list[Figure]:
     """A fan for each method that the page compares at first, and the map of the first method; empty without them."""
     if isinstance(record, EmbeddingsRecord):
         run = record.profile
-        figures = [] if run is None else [utility_figure(record.name, run, 1)]
+        figures = [] if run is None else [fan_figure(record.name, run, 1)]
     elif isinstance(record, StudyRecord):
         figures = study_figures(record)
     else:
@@ -31,7 +31,7 @@ def study_figures(study: StudyRecord) -> list[Figure | None]:
     runs = {row.method: study.profiles[row.method].run for row in ranked if row.method in study.profiles}
     with_thresholds = [row for row, run in runs.items() if run.thresholds is not None]
     shown = compared_methods(study, with_thresholds) if with_thresholds else []
-    figures = [utility_figure(row, runs[row], number) for number, row in enumerate(shown, start=1)]
+    figures = [fan_figure(row, runs[row], number) for number, row in enumerate(shown, start=1)]
     mapped = next((row for row, run in runs.items() if run.map is not None), None)
     images = study.images
     if mapped is None or images is None:

@@ -13,14 +13,14 @@ from equimetric.report.figure import Figure, import_altair
 from equimetric.report.palette import PALETTE
 from equimetric.runs.profile import CertifiedPoint, RunProfile
 
-__all__ = ["utility_figure"]
+__all__ = ["fan_figure"]
 
 GROUP_SHARE = 0.1
 LINES = {"mean of all classes": (0, (1, 0)), "best 10 %": (2, (7, 3)), "worst 10 %": (1, (3, 2))}
 """Name → place in the palette, dash: the looks of the page."""
 
 
-def utility_figure(name: str, run: RunProfile, number: int) -> Figure | None:
+def fan_figure(name: str, run: RunProfile, number: int) -> Figure | None:
     """The fan of one method; None where its thresholds are not known."""
     profile = run.thresholds
     if profile is None:
