@@ -185,7 +185,7 @@ def test_runs_are_links_only_where_the_page_was_written(browser, judged_study, t
             assert links.count() == 0
         else:
             found = links.first.evaluate("link => link.href")
-            assert found == (base / "triplet" / "0-<b>").as_uri() + "/"
+            assert found == (base / "triplet" / "0-<b>" / "result.json").as_uri()
         assert "triplet/0-<b>" in window.page.locator("#leaderboard-table .runs").first.text_content()
         assert window.complaints == []
         window.page.close()

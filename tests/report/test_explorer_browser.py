@@ -169,6 +169,8 @@ def test_embeddings_alone_have_one_panel(page, spaces, serious_faults, tmp_path)
     page.goto(write_report(load_embeddings_record(tmp_path / "space.npz"), tmp_path).as_uri())
     page.wait_for_selector("#explorer-app:not([hidden])")
     assert page.locator(".threshold-panel").count() == 1
+    assert page.locator(".threshold-controls label").first.inner_text() == "Threshold"
+    assert page.locator("#explorer-method-A").count() == 0
     move(page, 60)
     threshold = page.evaluate("equimetric.explorer.panels[0].method.thresholds")[60]
     far, _ = far_and_frr(pair_distances(prepare_sets(space.embeddings, space.labels)), threshold)

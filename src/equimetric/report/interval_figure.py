@@ -74,4 +74,7 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
         shape=alt.condition("datum.kind == 'baseline'", alt.value("diamond"), alt.value("circle")),
         tooltip=[alt.Tooltip("row:N", title="method"), alt.Tooltip("shown:N", title=heading)],
     )
-    return alt.layer(intervals, dots, means).properties(width="container", height=ROW_HEIGHT * len(rows))
+    # A layer without a number would have an axis without an extent.
+    drawn = [intervals] if any("low" in row for row in rows) else []
+    drawn += [dots] if seeds else []
+    return alt.layer(*drawn, means).properties(width="container", height=ROW_HEIGHT * len(rows))

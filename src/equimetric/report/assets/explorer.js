@@ -152,7 +152,7 @@
         return `${named.join(", ")}${classes > named.length ? ` and ${classes - named.length} more` : ""}`;
       };
       this.root.replaceChildren(
-        element("p", { class: "controls" }, [element("label", { for: select.id }, `Method ${this.side}`), select]),
+        ...(select.options.length < 2 ? [] : [element("p", { class: "controls" }, [element("label", { for: select.id }, `Method ${this.side}`), select])]),
         this.draw(),
         element("p", { class: "fan-keys" }, [
           element("span", { class: "fan-key fan-best" }, `best 10 %: ${names("best")}`),
@@ -161,7 +161,7 @@
         ]),
         element("table", { class: "threshold-values" }, [element("caption", {}, "At this threshold"), this.table]),
         element("p", { class: "controls", hidden: true, id: `explorer-search-${this.side}` }, [element("label", { for: this.search.id }, "Look up a class"), this.search, this.list]),
-        element("div", { class: "scroll", role: "region", "aria-label": `Classes of method ${this.side}`, tabindex: "0" }, element("table", { class: "threshold-classes" }, [
+        element("div", { class: "scroll", role: "region", "aria-label": select.options.length < 2 ? "Classes" : `Classes of method ${this.side}`, tabindex: "0" }, element("table", { class: "threshold-classes" }, [
           element("caption", {}, `The ${method.worst.length} classes of lowest utility in the calibration range`),
           element("thead", {}, element("tr", {}, ["Class", "FAR", "FRR", "Utility"].map((title, i) => element("th", { scope: "col", class: i ? "number" : null }, title)))),
           this.worst,
@@ -372,7 +372,7 @@
     });
     app.append(
       element("p", { class: "controls threshold-controls" }, [
-        element("label", { for: slider.id }, "Threshold of A"), slider, jump,
+        element("label", { for: slider.id }, panels.length > 1 ? "Threshold of A" : "Threshold"), slider, jump,
         ...(panels.length > 1 ? [element("span", { class: "together" }, [element("label", { for: link.id }, "B is shown"), link])] : []),
       ]),
       element("div", { class: "threshold-panels" }, panels.map((panel) => panel.root)),

@@ -27,20 +27,20 @@ TEMPLATE = """
 <p class="lead">Two items are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
 does to all pairs and to every class. All values are counts of the pairs of {{ counted }}.</p>
 <div id="explorer-app" hidden></div>
-<h3>Calibration range and certificate of every method</h3>
-<div class="scroll" role="region" aria-label="Calibration range and certificate of all methods" tabindex="0">
+<h3>Calibration range and certificate{% if not single %} of every method{% endif %}</h3>
+<div class="scroll" role="region" aria-label="Calibration range and certificate{% if not single %} of all methods{% endif %}" tabindex="0">
 <table class="results">
-  <thead><tr><th scope="col">Method</th><th scope="col" class="number">Calibration range</th>
+  <thead><tr><th scope="col">{{ "Of" if single else "Method" }}</th><th scope="col" class="number">Calibration range</th>
     <th scope="col" class="number">OPIS ×10⁻³</th><th scope="col" class="number">10 %-OPIS ×10⁻³</th>
     <th scope="col" class="number">Certified threshold</th><th scope="col" class="number">FAR %</th><th scope="col" class="number">FRR %</th>
-    <th scope="col" class="number">FAR %, new classes</th></tr></thead>
+    {% if bounded %}<th scope="col" class="number">FAR %, new classes</th>{% endif %}</tr></thead>
   <tbody>
   {% for method in methods %}
     <tr>
       <th scope="row"><span class="name">{{ method.name | breakable }}</span>{% if method.plain %} <span class="unit">without its cohort</span>{% endif %}</th>
       <td class="number">{{ method.range }}</td>
       <td class="number">{{ method.opis }}</td><td class="number">{{ method.opis10 }}</td>
-      {% for cell in method.certified %}<td class="number">{{ cell }}</td>{% endfor %}
+      {% for cell in method.certified[:4 if bounded else 3] %}<td class="number">{{ cell }}</td>{% endfor %}
     </tr>
   {% endfor %}
   </tbody>
@@ -48,7 +48,7 @@ does to all pairs and to every class. All values are counts of the pairs of {{ c
 </div>
 <ul class="notes"><li>The calibration range lies between the thresholds of false accept rates (FAR) of 1 % and 10 %. OPIS is the variance between classes of the
 utility there: the harmonic mean of 1 − FAR and 1 − FRR of a class; lower is more even. The certified threshold is that of <code>equimetric calibrate</code> on these
-classes; its bound for new classes has 95 % confidence.</li></ul>
+classes{% if bounded %}; its bound for new classes has 95 % confidence{% endif %}.</li></ul>
 {{ values | json("explorer") }}
 """  # noqa: E501
 
@@ -98,10 +98,13 @@ def explore(
     others = other_bytes(rows) + pictures + len(json.dumps(methods))
     classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others))
     scored = {method["scored"] for method in methods.values()}
+    described = [describe(name, method) for name, method in methods.items()]
     return {
+        # No certificate has a bound where there are few classes.
+        "bounded": any(one["certified"][-1] != "–" for one in described),
         "measure": "score or distance" if len(scored) > 1 else "score" if scored == {True} else "distance",
         "counted": counted,
-        "methods": [describe(name, method) for name, method in methods.items()],
+        "methods": described,
         "values": {"methods": methods, "shown": shown, "classes": classes},
     }
 

@@ -28,6 +28,7 @@ TEMPLATE = """
 </svg>
 {% endif %}
 {% endmacro %}
+{% if not single %}
 <form class="controls" hidden>
   <label>Filter by name <input type="search" id="leaderboard-filter" autocomplete="off"></label>
   {% if judged %}
@@ -35,7 +36,8 @@ TEMPLATE = """
   {% endif %}
   <span id="leaderboard-count"></span>
 </form>
-<div class="scroll" role="region" aria-label="Scores of all methods" tabindex="0">
+{% endif %}
+<div class="scroll" role="region" aria-label="{{ "Scores" if single else "Scores of all methods" }}" tabindex="0">
 <table class="results" id="leaderboard-table">
   <thead>
     <tr>
@@ -111,7 +113,7 @@ TEMPLATE = """
   <li>† From papers, measured under the conditions of each paper, not of this study: a mark of what was claimed, not a comparison.</li>
   {% endif %}
   {% if reachable %}
-  <li>Below the number of runs are their folders inside that of the study. <code>equimetric report FOLDER</code> writes the page of one run.</li>
+  <li>Below the number of runs are their folders inside that of the study, each linked to its results. <code>equimetric report FOLDER</code> writes the page of one run.</li>
   {% endif %}
   <li>The same table was written as table.md, table.csv and table.tex.</li>
 </ul>
@@ -119,7 +121,10 @@ TEMPLATE = """
 """  # noqa: E501
 
 
-@section("leaderboard", title="Leaderboard", link="Leaderboard", order=10, template=TEMPLATE)
+TITLE = "{{ 'Scores' if single else 'Leaderboard' }}"
+
+
+@section("leaderboard", title=TITLE, link=TITLE, order=10, template=TEMPLATE)
 def leaderboard_section(study: StudyRecord) -> Mapping[str, Any]:
     """Rows with intervals drawn in their cells, and the verdicts against every row."""
     table, joined = comparison_table(study), joined_table(study)
@@ -276,11 +281,11 @@ def signed(value: float, decimals: int) -> str:
 
 
 def run_folders(study: StudyRecord, method: str) -> list[dict[str, str]]:
-    """The folders of a row's runs inside that of the study, as text and as part of a URL."""
+    """The folders of a row's runs inside that of the study, with the URL of the results there, which browsers show."""
     return [
         {
             "folder": run.folder,
-            "path": f"{quote(run.folder)}/",
+            "path": f"{quote(run.folder)}/result.json",
             "text": f"{run.seed}, fold {run.fold}" if run.fold > 0 else str(run.seed),
         }
         for run in study.runs_of(method, "done")

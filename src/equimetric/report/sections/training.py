@@ -22,7 +22,7 @@ TEMPLATE = """
 {% endif %}
 {% if table.rows %}
 <details{% if not figure %} open{% endif %}>
-  <summary>Steps, time, memory and size of every method</summary>
+  <summary>Steps, time, memory and size{% if not single %} of every method{% endif %}</summary>
   {{ table | table }}
 </details>
 {% endif %}
