@@ -4,8 +4,35 @@
 {
   const OPTIONS = { ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true } };
 
+  const LETTER = 6.6, SYMBOL = 38, AXIS = 50;
+
+  /** Words in lines of so many letters at most. */
+  const breakLines = (words, letters) =>
+    words.split(" ").reduce((lines, word) => {
+      const longer = `${lines.at(-1)} ${word}`;
+      return longer.length <= letters ? [...lines.slice(0, -1), longer] : [...lines, word];
+    }, [""]).map((line) => line.trim()).filter(Boolean);
+
+  /** Give the legends of a specification as many columns as their names leave room for, and titles that fit. */
+  const fitLegends = (part, width) => {
+    if (!part || typeof part !== "object") {
+      return;
+    }
+    if (typeof part.legend?.title === "string") {
+      part.legend.title = breakLines(part.legend.title, Math.floor((width - AXIS) / LETTER));
+    }
+    if (part.legend?.columns && part.scale?.domain) {
+      const longest = Math.max(...part.scale.domain.map((name) => String(name).length));
+      const fitting = Math.floor((width - AXIS) / (LETTER * longest + SYMBOL));
+      part.legend.columns = Math.max(1, Math.min(part.legend.columns, fitting));
+      part.legend.labelLimit = Math.max(80, width / part.legend.columns - SYMBOL);
+    }
+    Object.entries(part).filter(([name]) => !["data", "datasets"].includes(name)).forEach(([, inner]) => fitLegends(inner, width));
+  };
+
   /** Draw a specification into an element; returns the promise of its Vega view. */
   const draw = async (container, spec) => {
+    fitLegends(spec, container.clientWidth);
     const drawn = await window.vegaEmbed(container, spec, OPTIONS);
     // The label of the container describes the figure.
     container.querySelector("svg")?.setAttribute("aria-hidden", "true");
@@ -54,7 +81,7 @@
       }
     };
     idle(drawNext);
-    window.addEventListener("beforeprint", () => [...waiting].forEach(take));
+    equimetric.drawWaiting = () => [...waiting].forEach(take);
   };
 
   equimetric.draw = draw;
