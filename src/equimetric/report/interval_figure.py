@@ -74,4 +74,7 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
         shape=alt.condition("datum.kind == 'baseline'", alt.value("diamond"), alt.value("circle")),
         tooltip=[alt.Tooltip("row:N", title="method"), alt.Tooltip("shown:N", title=heading)],
     )
-    return alt.layer(intervals, dots, means).properties(width="container", height=ROW_HEIGHT * len(rows))
+    # Without any value to draw, a layer would only complain.
+    known = [intervals] if any("low" in row for row in rows) else []
+    layers = [*known, *([dots] if seeds else []), means]
+    return alt.layer(*layers).properties(width="container", height=ROW_HEIGHT * len(rows))
