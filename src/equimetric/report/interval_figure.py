@@ -65,7 +65,7 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
     )
     dots = (
         alt.Chart(alt.Data(values=seeds))
-        .mark_circle(size=16, opacity=0.4, yOffset=8)
+        .mark_circle(size=14, opacity=0.8, yOffset=8)
         .encode(y=y, color=colour, x=alt.X("seed:Q", scale=x, title=heading, axis=ticks))
     )
     means = base.mark_point(size=70, strokeWidth=2).encode(

@@ -169,7 +169,7 @@ def render_chart(figure: Figure | None) -> Markup:
         return Markup()
     if not has_figures():
         return render_template('<p class="empty">{{ words }}</p>', words=WITHOUT_ALTAIR)
-    return render_template(CHART, figure=figure, spec=render_json(figure.spec()))
+    return render_template(CHART, figure=figure, spec=render_json(figure.page_spec()))
 
 
 def render_json(values: object, name: str = "") -> Markup:

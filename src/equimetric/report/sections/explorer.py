@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from equimetric.evaluation.threshold_profile import ThresholdProfile
 from equimetric.report.page_budget import PAGE_BYTES, image_byte_budget, other_bytes, threshold_byte_budget
 from equimetric.report.section import section
 from equimetric.report.threshold_data import all_classes, method_thresholds
-from equimetric.runs.profile import RunProfile
+from equimetric.runs.profile import CertifiedPoint, RunProfile
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.records import RunRecord, StudyRecord
 from equimetric.studies.table import comparison_table
@@ -33,7 +35,7 @@ does to all pairs and to every class. All values are counts of the pairs of {{ c
   <thead><tr><th scope="col">{{ "Of" if single else "Method" }}</th><th scope="col" class="number">Calibration range</th>
     <th scope="col" class="number">OPIS ×10⁻³</th><th scope="col" class="number">10 %-OPIS ×10⁻³</th>
     <th scope="col" class="number">Certified threshold</th><th scope="col" class="number">FAR %</th><th scope="col" class="number">FRR %</th>
-    {% if bounded %}<th scope="col" class="number">FAR %, new classes</th>{% endif %}</tr></thead>
+    {% if bounded %}<th scope="col" class="number">bound on FAR for new classes, 95 % (%)</th>{% endif %}</tr></thead>
   <tbody>
   {% for method in methods %}
     <tr>
@@ -96,7 +98,8 @@ def explore(
     methods = fit_methods(runs, names, threshold_byte_budget(rows, variants))
     profiles = {row: profile for row in shown if (profile := runs[row].thresholds) is not None}
     others = other_bytes(rows) + pictures + len(json.dumps(methods))
-    classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others))
+    certified = {row: runs[row].certified for row in profiles}
+    classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others), certified)
     scored = {method["scored"] for method in methods.values()}
     described = [describe(name, method) for name, method in methods.items()]
     return {
@@ -141,10 +144,15 @@ def compared_methods(study: StudyRecord, order: list[str]) -> list[str]:
     return order[:2]
 
 
-def fit_classes(profiles: Mapping[str, Any], names: Mapping[int, str], byte_budget: int) -> dict[str, Any]:
+def fit_classes(
+    profiles: Mapping[str, ThresholdProfile],
+    names: Mapping[int, str],
+    byte_budget: int,
+    certified: Mapping[str, CertifiedPoint | None] = MappingProxyType({}),
+) -> dict[str, Any]:
     """All classes of the profiles, at as many thresholds as fit into `byte_budget`; none where not even a few do."""
     for stride in STRIDES:
-        packed = {row: all_classes(profile, names, stride) for row, profile in profiles.items()}
+        packed = {row: all_classes(profile, names, stride, certified.get(row)) for row, profile in profiles.items()}
         if len(json.dumps(packed)) <= byte_budget:
             return packed
     return {}
