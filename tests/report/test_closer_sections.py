@@ -59,7 +59,7 @@ def test_the_certified_threshold_is_one_of_the_thresholds(known, spaces):
     assert len(method["thresholds"]) == len(run.thresholds.thresholds) + 1
     place = method["thresholds"].index(run.certified.threshold)
     distances = pair_distances(prepare_sets(found.embeddings, found.labels))
-    assert method["negative"][place] == distances.count_accepted(run.certified.threshold, strict=True).negative
+    assert method["negative"][place] == distances.count_accepted(run.certified.threshold, strictly_below=True).negative
     assert method["thresholds"] == sorted(method["thresholds"])
     assert method["opis"] == run.thresholds.consistency.opis
     assert place in all_classes(run.thresholds, {}, 8, run.certified)["kept"]

@@ -198,11 +198,6 @@ def test_every_method_is_in_the_legend(run, study_of):
     assert spec["layer"][0]["encoding"]["color"]["legend"]["columns"] == 5
 
 
-def test_a_single_run_is_drawn_without_empty_layers(run, study_of):
-    spec = SECTIONS["answer"].data(study_of(run("triplet", 0, 0.5)))["figure"].spec()
-    assert len(spec["layer"]) == 1
-
-
 def test_effects_beyond_twenty_deviations_say_so():
     assert [effect_size(size) for size in (-406.3, -20.0, 1.26, 20.1)] == ["< −20", "−20.0", "+1.3", "> 20"]
 

@@ -61,7 +61,7 @@ def test_the_page_of_one_run_compares_nothing(single):
 
 def test_a_study_keeps_its_words(judged_study):
     text = words_of(render_html(judged_study))
-    for words in ("Leaderboard", "Filter by name", "Fairness ledger", "What was compared", "Equal for every method"):
+    for words in ("Leaderboard", "Filter by name", "Fairness ledger", "What was compared", "Conditions"):
         assert words in text
 
 

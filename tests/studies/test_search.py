@@ -100,7 +100,7 @@ def test_optima_at_the_end_of_their_range_are_named():
     params = {"margin": 1.99, "rate": 1.2e-6, "bins": 12, "kind": "a"}
     notes = edge_notes(SPACE, params)
     assert list(notes) == ["margin", "rate"]
-    assert notes["margin"] == "margin = 1.99 lies at the upper end 2 of its range; the best value may lie beyond"
+    assert notes["margin"] == "margin = 1.99 lies close to the upper end 2 of its range; the best value may lie beyond"
     assert "lower end 1e-06" in notes["rate"]
     assert edge_notes(SPACE, {**params, "margin": 0.5, "rate": 1e-3}) == {}
     assert describe_edge(Uniform(-0.2, 2.0), -0.2) == "at the lower end -0.2"
