@@ -35,7 +35,12 @@ FIGURES = {"toy-spaces": toy_spaces, "weight-gallery": weight_gallery}
 DRAWN_EXAMPLES = {"choices": choice_figure, "utility": utility_figure, "verdicts": verdict_figure}
 """The same for figures of what the examples of the page compute."""
 
-ELSEWHERE = {"CONTRIBUTING.md": "project/contributing.md", "CHANGELOG.md": "project/changelog.md"}
+ELSEWHERE = {
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "src/equimetric/objectives/counterparts.toml": "migrating/pytorch-metric-learning.md",
+    "src/equimetric/objectives/open_metric_learning.toml": "migrating/open-metric-learning.md",
+}
 """Files of the repository that are pages of the site under another name."""
 
 
