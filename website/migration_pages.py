@@ -61,7 +61,7 @@ def library_page(library: str) -> str:
     """All rows, kind by kind."""
     rows = counterparts(library)
     verdicts = Counter(MARKS[row.verdict] for row in rows)
-    counts = ", ".join(f"{verdicts[mark]} {mark}" for mark in MARKS.values() if verdicts[mark])
+    counts = ", ".join(f"{mark} {verdicts[mark]}" for mark in MARKS.values() if verdicts[mark])
     compared = sum(bool(row.compared) for row in rows)
     sections = [
         f"---\nhide: [toc]\n---\n\n# From {library}\n",

@@ -4,13 +4,13 @@ With `temperature: PositiveFloat = 0.07` in the signature of a loss, 0, "0.07" a
 option.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isfinite
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -26,8 +26,11 @@ __all__ = [
     "PositiveFloat",
     "PositiveInt",
     "Range",
+    "RowReduction",
+    "TermReduction",
     "UnitFraction",
     "check_options",
+    "list_choices",
 ]
 
 
@@ -59,6 +62,10 @@ Acute = Annotated[float, Range(0.0, 89.0)]
 """An angle in degrees, with a tangent of moderate size."""
 HalfTurn = Annotated[float, Range(0.0, 180.0)]
 """An angle in degrees."""
+RowReduction: TypeAlias = Literal["mean", "valid", "batch", "sum", "none"]
+"""Of the losses of queries; see `ops.reduce_rows`."""
+TermReduction: TypeAlias = Literal["nonzero", "mean", "sum", "batch", "valid", "none"]
+"""Of the terms of pairs or triples; see `ops.reduce`."""
 
 KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     float: ("a number", lambda value: not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)),
@@ -87,8 +94,14 @@ def check_options(what: str, definition: Callable[..., Any], options: Mapping[st
     for name, value in checked.items():
         expected = describe_mismatch(annotations.get(name), value)
         if expected:
-            raise EquimetricError(f"{what}: {name} must be {' or '.join(expected)}, got {value!r}")
+            raise EquimetricError(f"{what}: {name} must be {list_choices(expected)}, got {value!r}")
     return checked
+
+
+def list_choices(words: Iterable[str]) -> str:
+    """`a, b or c`."""
+    *others, last = dict.fromkeys(words)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def to_python(value: Any) -> Any:
@@ -105,6 +118,9 @@ def describe_mismatch(annotation: Any, value: Any) -> list[str]:
     if get_origin(annotation) in (Union, UnionType):
         found = [describe_mismatch(member, value) for member in get_args(annotation)]
         return [] if not all(found) else [words for member in found for words in member]
+    if get_origin(annotation) is Literal:
+        allowed = get_args(annotation)
+        return [] if isinstance(value, str | int) and value in allowed else [repr(one) for one in allowed]
     base, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     base = get_origin(base) or base
     if base not in KINDS:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import equimetric
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -91,6 +93,7 @@ def test_extras_that_errors_recommend_exist():
 
 def test_the_version_is_the_same_everywhere():
     version = PROJECT["version"]
+    assert equimetric.__version__ == version
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 

@@ -1,7 +1,7 @@
 """ArcFace: classification with a margin on the angle."""
 
 from math import cos, pi, sin
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.option_values import PositiveFloat, Range, UnitFraction
+from equimetric.option_values import PositiveFloat, Range, RowReduction, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -40,10 +40,10 @@ def arcface(
     *,
     margin_rad: Annotated[float, Range(0.0, pi)] = 0.5,
     scale: PositiveFloat = 64.0,
-    mode: str = "monotone",
+    mode: Literal["plain", "monotone", "easy"] = "monotone",
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
+    smoothing: Literal["others", "uniform"] = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine after widening the angle to the right class by a margin.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,8 +63,8 @@ class BoostedMembers(nn.Module):
         beta1: PositiveFloat = 2.0,
         beta2: float = 0.5,
         c_neg: PositiveFloat = 25.0,
-        boosting: str = "eta",
-        diversity: str = "activation",
+        boosting: Literal["eta", "shrinkage"] = "eta",
+        diversity: Literal["none", "activation", "adversarial"] = "activation",
         lambda_div: NonNegativeFloat = 5e-5,
         lambda_w: NonNegativeFloat = 1e5,
         hidden: PositiveInt = 512,

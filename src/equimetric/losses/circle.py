@@ -1,6 +1,7 @@
 """Circle loss: every similarity weighted by its distance from its optimum."""
 
 from math import log
+from typing import Literal
 
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -22,7 +23,9 @@ from equimetric.search_space import LogUniform, Uniform
     search={"m": Uniform(0.1, 0.6), "gamma": LogUniform(16.0, 512.0)},
     exempt={"finite differences": "the weights α are held constant in the gradient"},
 )
-def circle(pairs: Pairs, *, m: float = 0.4, gamma: PositiveFloat = 80.0, mode: str = "anchor") -> Tensor:
+def circle(
+    pairs: Pairs, *, m: float = 0.4, gamma: PositiveFloat = 80.0, mode: Literal["anchor", "batch"] = "anchor"
+) -> Tensor:
     """Pull and push harder the farther a similarity is from its optimum.
 
     L = mean_i softplus( log Σ_{j∈P_i} e^{−γ α⁺_ij (s_ij − 1 + m)} + log Σ_{k∈N_i} e^{γ α⁻_ik (s_ik − m)} ),

@@ -1,6 +1,7 @@
 """Combined margin: factors and offsets of the angle and of the cosine in one."""
 
 from math import pi
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import unknown_name
-from equimetric.option_values import NonNegativeFloat, PositiveFloat, UnitFraction
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, RowReduction, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -39,10 +40,10 @@ def combined_margin(
     m2: NonNegativeFloat = 0.3,
     m3: NonNegativeFloat = 0.2,
     scale: PositiveFloat = 64.0,
-    mode: str = "monotone",
+    mode: Literal["plain", "monotone"] = "monotone",
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
+    smoothing: Literal["others", "uniform"] = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine with the margins of SphereFace, ArcFace and CosFace at once.
 

@@ -1,6 +1,7 @@
 """DREML: members that classify by random groups of classes, each by groups of its own."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ class RandomizedMembers(nn.Module):
         classes: PositiveInt,
         dim: PositiveInt,
         members: PositiveInt = 12,
-        proxies: str = "static",
+        proxies: Literal["static", "learned"] = "static",
         embedding_multiplier: PositiveFloat = 3.0,
         seed: NonNegativeInt = 0,
     ) -> None:

@@ -1,10 +1,12 @@
 """Classification by cosine to class weights; over the batch instead, neighbourhood component analysis."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat, UnitFraction
+from equimetric.option_values import PositiveFloat, RowReduction, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -24,8 +26,8 @@ def normalized_softmax(
     *,
     temperature: PositiveFloat = 0.05,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
+    smoothing: Literal["others", "uniform"] = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine to the class proxies.
 

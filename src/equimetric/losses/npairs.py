@@ -1,5 +1,7 @@
 """N-pairs loss: one pair per class, each positive against the positives of all other classes."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.losses.supcon import supcon
-from equimetric.option_values import NonNegativeFloat
+from equimetric.option_values import NonNegativeFloat, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -36,8 +38,8 @@ def npairs(
     *,
     l2_reg: NonNegativeFloat = 0.002,
     symmetric: bool = False,
-    repeated: str = "first",
-    reduction: str = "mean",
+    repeated: Literal["first", "soft"] = "first",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.
 

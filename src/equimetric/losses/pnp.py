@@ -1,6 +1,7 @@
 """PNP: only the negatives that stand before a positive are penalised."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ from equimetric.search_space import Choice, LogUniform
 def pnp(
     pairs: Pairs,
     *,
-    variant: str = "O",
+    variant: Literal["O", "Iu", "Ib", "Ds", "Dq"] = "O",
     tau: PositiveFloat = 0.01,
     alpha: PositiveFloat = 1.0,
     b: PositiveFloat = 2.0,

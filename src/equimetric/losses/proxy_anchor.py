@@ -1,5 +1,7 @@
 """Proxy-Anchor: every proxy is compared with the whole batch."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
@@ -18,7 +20,9 @@ from equimetric.search_space import LogUniform, Uniform
     references="proxies",
     search={"alpha": LogUniform(4.0, 128.0), "delta": Uniform(0.0, 0.3)},
 )
-def proxy_anchor(pairs: Pairs, *, alpha: PositiveFloat = 32.0, delta: float = 0.1, reduction: str = "mean") -> Tensor:
+def proxy_anchor(
+    pairs: Pairs, *, alpha: PositiveFloat = 32.0, delta: float = 0.1, reduction: Literal["mean", "none"] = "mean"
+) -> Tensor:
     """Each proxy is an anchor that weighs the samples of the batch by their relative hardness.
 
     L = 1/|P⁺| Σ_{p∈P⁺} log[1 + Σ_{x of p} e^{−α(s_xp − δ)}] + 1/|P| Σ_{p∈P} log[1 + Σ_{x not of p} e^{α(s_xp + δ)}],

@@ -1,5 +1,7 @@
 """Ranked list loss: a hypersphere per class, negatives outside weighted by violation."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
@@ -28,7 +30,7 @@ def ranked_list(
     margin: float = 0.4,
     Tn: NonNegativeFloat = 10.0,
     Tp: NonNegativeFloat = 0.0,
-    form: str = "convex",
+    form: Literal["convex", "additive"] = "convex",
     lam: float | None = None,
 ) -> Tensor:
     """Pull positives inside a sphere of diameter α − margin, push negatives beyond α, the closest hardest.

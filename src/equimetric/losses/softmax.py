@@ -1,10 +1,12 @@
 """Softmax cross-entropy of a linear classifier on the embedding."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import UnitFraction
+from equimetric.option_values import RowReduction, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -21,7 +23,11 @@ from equimetric.search_space import Uniform
     known_as=("CrossEntropyLoss",),
 )
 def softmax(
-    pairs: Pairs, *, label_smoothing: UnitFraction = 0.0, smoothing: str = "others", reduction: str = "mean"
+    pairs: Pairs,
+    *,
+    label_smoothing: UnitFraction = 0.0,
+    smoothing: Literal["others", "uniform"] = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by the raw dot product with the class weights.
 

@@ -1,5 +1,7 @@
 """False negatives masked: those that a guide finds closer to the anchor than its positives."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +35,11 @@ class GuidedNegatives(nn.Module):
     guide: Tensor | None
 
     def __init__(
-        self, *, guide: Tensor | None = None, margin: NonNegativeFloat = 0.0, margin_kind: str = "absolute"
+        self,
+        *,
+        guide: Tensor | None = None,
+        margin: NonNegativeFloat = 0.0,
+        margin_kind: Literal["absolute", "relative"] = "absolute",
     ) -> None:
         super().__init__()
         if margin_kind not in MARGINS:
