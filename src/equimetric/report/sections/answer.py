@@ -126,7 +126,7 @@ def least_sentence(pairs: RowComparisons, tied: Sequence[str]) -> list[str]:
     rest = f"; for {len(needed) - len(counted)} the test classes limit it" if len(counted) < len(needed) else ""
     span = f"{min(counted)}" if min(counted) == max(counted) else f"{min(counted)} to {max(counted)}"
     return [
-        f"If the differences stay as they are, {span} seeds (now {now}) would tell {len(counted)} of the "
+        f"If the differences stay this size, {span} seeds ({now} now) would tell {len(counted)} of the "
         f"{len(open_)} undecided ones from {tied[0]}{rest}."
     ]
 
@@ -145,7 +145,7 @@ def baseline_sentence(study: StudyRecord, scores: Mapping[str, str], trained: Se
 
 
 def undecided_sentences(pairs: RowComparisons) -> list[str]:
-    """For each method tied with the leader, what would tell the two apart."""
+    """For each method tied with the leader, what would settle which of the two is better."""
     best, *tied = pairs.tied_with_best
     comparisons = [(name, pairs.between(best, name)) for name in tied]
     return [
