@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, did_you_mean, quote
 
 __all__ = [
     "Acute",
@@ -30,7 +30,7 @@ __all__ = [
     "TermReduction",
     "UnitFraction",
     "check_options",
-    "list_choices",
+    "refused",
 ]
 
 
@@ -94,8 +94,16 @@ def check_options(what: str, definition: Callable[..., Any], options: Mapping[st
     for name, value in checked.items():
         expected = describe_mismatch(annotations.get(name), value)
         if expected:
-            raise EquimetricError(f"{what}: {name} must be {list_choices(expected)}, got {value!r}")
+            raise refused(what, name, value, expected)
     return checked
+
+
+def refused(what: str, name: str, value: Any, expected: list[str]) -> EquimetricError:
+    """The error for a value that is not allowed; of a word, with the one that is meant, where there is one."""
+    words = [one.strip("'") for one in expected if one.startswith("'")]
+    meant = did_you_mean(value, words) if words and isinstance(value, str) else ""
+    advice = f"; {meant}" if meant.startswith(("it is called", "did you mean")) else ""
+    return EquimetricError(f"{what}: {name} must be {list_choices(expected)}, got {quote(value)}{advice}")
 
 
 def list_choices(words: Iterable[str]) -> str:

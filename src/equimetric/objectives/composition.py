@@ -15,7 +15,7 @@ from equimetric.objectives.objective import SELECTS_ITSELF, Objective, Objective
 from equimetric.objectives.recipe import Context
 from equimetric.objectives.weights import check_class_weight
 from equimetric.ops.reductions import ROW_REDUCTIONS
-from equimetric.option_values import check_options, list_choices
+from equimetric.option_values import check_options, refused
 from equimetric.references.base import References
 from equimetric.references.proxy_set import NO_PROXIES
 
@@ -161,8 +161,7 @@ def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction
             "by itself; leave reduction out"
         )
     if reduction not in ("query", *ROW_REDUCTIONS):
-        choices = list_choices(map(repr, ("query", *ROW_REDUCTIONS)))
-        raise EquimetricError(f"loss {loss.name!r}: reduction must be {choices}, got {reduction!r}")
+        raise refused(f"loss {loss.name!r}", "reduction", reduction, [repr(one) for one in ("query", *ROW_REDUCTIONS)])
 
 
 def resolve_aliases(loss: Component, chosen: dict[str, Any], options: dict[str, Any]) -> None:
