@@ -56,7 +56,7 @@ def objective_signatures(name: str) -> list[Signature]:
 def with_references(recipe: Recipe, name: str | None, kind: list[Component]) -> Signature:
     """With references of a named kind and its options, or with any that are made."""
     options = with_recipe(recipe, [*recipe.parts()[:2], *kind])
-    annotation = str | References if name is None else Literal[name]  # type: ignore[valid-type]
+    annotation = str | References if name is None else Literal[name]
     options["references"] = keyword("references", annotation, Parameter.empty)
     return Signature(with_parts(options), Objective)
 

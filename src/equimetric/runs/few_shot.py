@@ -129,7 +129,7 @@ class HeadAdapter:
             if not loss.isfinite():
                 raise EquimetricError(f"adaptation by {how.objective!r} diverged with lr = {how.lr:g}; lower it")
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
 
