@@ -29,7 +29,7 @@ ROUNDS, STEPS = 13, 40
 Step = Callable[[int], None]
 
 
-def relation(labels: Tensor) -> tuple[Tensor, Tensor]:
+def pair_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
     """(K, B, B) positives and negatives of K batches."""
     same = labels[:, :, None] == labels[:, None, :]
     positive = same.clone()
@@ -42,28 +42,28 @@ def distances(embeddings: Tensor) -> Tensor:
     return (2 - 2 * unit @ unit.mT).clamp_min(1e-12).sqrt()
 
 
-def mean_above_zero(terms: Tensor) -> Tensor:
+def mean_nonzero(terms: Tensor) -> Tensor:
     terms = terms.flatten(1)
     return (terms.sum(1) / (terms > 0).sum(1).clamp_min(1)).sum()
 
 
-class Contrastive(nn.Module):
+class BatchedContrastive(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        distance, (positive, negative) = distances(embeddings), relation(labels)
-        return mean_above_zero(distance * positive) + mean_above_zero((1 - distance).relu() * negative)
+        distance, (positive, negative) = distances(embeddings), pair_masks(labels)
+        return mean_nonzero(distance * positive) + mean_nonzero((1 - distance).relu() * negative)
 
 
-class TripletSemihard(nn.Module):
+class BatchedTripletSemihard(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        distance, (positive, negative) = distances(embeddings), relation(labels)
+        distance, (positive, negative) = distances(embeddings), pair_masks(labels)
         violation = distance[..., None] - distance[:, :, None, :]
         semihard = positive[..., None] & negative[:, :, None, :] & (violation < 0) & (violation > -0.2)
-        return mean_above_zero((violation + 0.2).relu() * semihard)
+        return mean_nonzero((violation + 0.2).relu() * semihard)
 
 
-class MultiSimilarityMiner(nn.Module):
+class BatchedMultiSimilarityMiner(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        unit, (positive, negative) = F.normalize(embeddings, dim=-1), relation(labels)
+        unit, (positive, negative) = F.normalize(embeddings, dim=-1), pair_masks(labels)
         similarity = unit @ unit.mT
         with torch.no_grad():
             hardest = similarity.masked_fill(~negative, -2).amax(2, keepdim=True)
@@ -74,25 +74,25 @@ class MultiSimilarityMiner(nn.Module):
         return (pull + push).mean(1).sum()
 
 
-class ArcFace(nn.Module):
+class BatchedArcFace(nn.Module):
     def __init__(self, runs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(runs, CLASSES, DIM))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine = F.normalize(embeddings, dim=-1) @ F.normalize(self.weight, dim=-1).mT
-        own = cosine.gather(2, labels[..., None])
-        widened = own * cos(0.5) - (1 - own.square()).clamp_min(1e-7).sqrt() * sin(0.5)
-        widened = torch.where(own >= -cos(0.5), widened, own - 0.5 * sin(0.5))
+        target_cosine = cosine.gather(2, labels[..., None])
+        widened = target_cosine * cos(0.5) - (1 - target_cosine.square()).clamp_min(1e-7).sqrt() * sin(0.5)
+        widened = torch.where(target_cosine >= -cos(0.5), widened, target_cosine - 0.5 * sin(0.5))
         logits = 64 * cosine.scatter(2, labels[..., None], widened)
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / labels.shape[1]
 
 
 BATCHED: dict[str, Callable[[int], nn.Module]] = {
-    "contrastive": lambda _: Contrastive(),
-    "triplet_semihard": lambda _: TripletSemihard(),
-    "multi_similarity_miner": lambda _: MultiSimilarityMiner(),
-    "arcface": ArcFace,
+    "contrastive": lambda _: BatchedContrastive(),
+    "triplet_semihard": lambda _: BatchedTripletSemihard(),
+    "multi_similarity_miner": lambda _: BatchedMultiSimilarityMiner(),
+    "arcface": BatchedArcFace,
 }
 
 
@@ -115,20 +115,20 @@ class Trainer:
         self.runs = runs
         self.features = torch.randn(IMAGES, FEATURES)
         self.labels = torch.arange(IMAGES) // PER_CLASS
-        own = {"classes": CLASSES, "dim": DIM} if method == "arcface" else {}
+        loss_options = {"classes": CLASSES, "dim": DIM} if method == "arcface" else {}
         self.batched = BATCHED[method](runs) if batched else None
-        self.losses = nn.ModuleList([] if batched else [em.objective(method, **own) for _ in range(runs)])
+        self.losses = nn.ModuleList([] if batched else [em.objective(method, **loss_options) for _ in range(runs)])
         self.head = nn.Linear(FEATURES, DIM) if runs == 1 else Heads(runs)
-        learned = [*self.losses.parameters(), *(self.batched.parameters() if self.batched else ())]
-        self.optimizer = torch.optim.AdamW([*self.head.parameters(), *learned], lr=1e-3)
+        loss_parameters = [*self.losses.parameters(), *(self.batched.parameters() if self.batched else ())]
+        self.optimizer = torch.optim.AdamW([*self.head.parameters(), *loss_parameters], lr=1e-3)
         self.rows = torch.stack([self.draw() for _ in range(64 * runs)]).view(64, runs, 32)
 
     @staticmethod
     def draw() -> Tensor:
         return torch.cat([PER_CLASS * c + torch.randperm(PER_CLASS)[:4] for c in torch.randperm(CLASSES)[:8].tolist()])
 
-    def step(self, number: int) -> None:
-        rows = self.rows[number % len(self.rows)]
+    def step(self, index: int) -> None:
+        rows = self.rows[index % len(self.rows)]
         for parameter in self.optimizer.param_groups[0]["params"]:
             parameter.grad = None
         features = self.features.index_select(0, rows.view(-1))
@@ -136,34 +136,35 @@ class Trainer:
         if self.batched is not None:
             loss = self.batched(embeddings, labels)
         else:
-            loss = sum(one(embeddings[run], labels[run]) for run, one in enumerate(self.losses))
+            loss = sum(loss_function(embeddings[run], labels[run]) for run, loss_function in enumerate(self.losses))
         loss.backward()
         apply_updates(self.optimizer)
 
     def measure(self) -> float:
-        began = time.process_time()
-        for number in range(STEPS):
-            self.step(number)
-        return (time.process_time() - began) / STEPS / self.runs * 1e6
+        start = time.process_time()
+        for index in range(STEPS):
+            self.step(index)
+        return (time.process_time() - start) / STEPS / self.runs * 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=list(BATCHED))
     parser.add_argument("--together", nargs="+", type=int, default=[4, 8])
-    options = parser.parse_args()
+    args = parser.parse_args()
     torch.manual_seed(0)
-    names = [f"{how}, {runs}" for how in ("one by one", "batched") for runs in options.together]
+    names = [f"{kind}, {runs}" for kind in ("one by one", "batched") for runs in args.together]
     print(f"{'µs a step and run':<24}{'alone':>10}" + "".join(f"{name:>16}" for name in names))
     with use_threads(1):
-        for method in options.methods:
+        for method in args.methods:
             trainers = [Trainer(method, 1)]
-            trainers += [
-                Trainer(method, runs, batched=batched) for batched in (False, True) for runs in options.together
-            ]
+            trainers += [Trainer(method, runs, batched=batched) for batched in (False, True) for runs in args.together]
             rounds = [[trainer.measure() for trainer in trainers] for _ in range(ROUNDS)]
-            alone, *others = (statistics.median(times[1:]) for times in zip(*rounds, strict=True))
-            print(f"{method:<24}{alone:>10.0f}" + "".join(f"{one:>16.0f}" for one in others), flush=True)
+            single, *together = (statistics.median(times[1:]) for times in zip(*rounds, strict=True))
+            print(
+                f"{method:<24}{single:>10.0f}" + "".join(f"{microseconds:>16.0f}" for microseconds in together),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ METRICS = ("map@r", "recall@1")
 def parse_setting(text: str) -> dict[str, Any]:
     """'optimizer.lr=1e-3,training.steps=300' as keys and values."""
     return {
-        key: tomllib.loads(f"value = {value}")["value"] for key, value in (one.split("=") for one in text.split(","))
+        key: tomllib.loads(f"value = {value}")["value"]
+        for key, value in (assignment.split("=") for assignment in text.split(","))
     }
 
 
-def with_setting(values: dict[str, Any], setting: dict[str, Any]) -> dict[str, Any]:
+def apply_setting(values: dict[str, Any], setting: dict[str, Any]) -> dict[str, Any]:
     """A configuration with some dotted keys replaced."""
     changed = dict(values)
     for key, value in setting.items():
@@ -61,22 +62,22 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE,…", dest="settings")
     parser.add_argument("--workers", type=int, default=1)
-    options = parser.parse_args()
-    values = tomllib.loads(options.config.read_text(encoding="utf-8"))
+    args = parser.parse_args()
+    values = tomllib.loads(args.config.read_text(encoding="utf-8"))
     values["evaluation"] = {"metrics": list(METRICS)}
-    settings = options.settings or [""]
+    settings = args.settings or [""]
     jobs = [
-        {**with_setting(values, parse_setting(setting) if setting else {}), "method": method}
+        {**apply_setting(values, parse_setting(setting) if setting else {}), "method": method}
         for setting in settings
-        for method in options.methods
+        for method in args.methods
     ]
-    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-        found = list(pool.map(validate, jobs))
+    with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
+        scores = list(pool.map(validate, jobs))
     print("| setting | method | MAP@R % | gain | R@1 % | gain |\n|---|---|---:|---:|---:|---:|")
-    for number, setting in enumerate(settings):
-        some = found[number * len(options.methods) : (number + 1) * len(options.methods)]
-        means = tuple(mean(column) for column in zip(*some, strict=True))
-        for method, row in [*zip(options.methods, some, strict=True), ("mean", means)]:
+    for index, setting in enumerate(settings):
+        setting_scores = scores[index * len(args.methods) : (index + 1) * len(args.methods)]
+        means = tuple(mean(column) for column in zip(*setting_scores, strict=True))
+        for method, row in [*zip(args.methods, setting_scores, strict=True), ("mean", means)]:
             gains = f"{row[0]:.1f} | {row[0] - row[2]:+.1f} | {row[1]:.1f} | {row[1] - row[3]:+.1f}"
             print(f"| {setting} | {method} | {gains} |")
 

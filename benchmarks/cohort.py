@@ -46,13 +46,13 @@ def product(unit: torch.Tensor, cohort: torch.Tensor) -> None:
         torch.mm(rows, cohort.T, out=tile[: len(rows)])
 
 
-class Measured(Cohort):
-    """A cohort that has computed its statistics before, so that a scan alone is timed."""
+class PrecomputedCohort(Cohort):
+    """A cohort with precomputed statistics, so that only the scan is timed."""
 
-    known: CohortStatistics
+    precomputed: CohortStatistics
 
     def set_statistics(self, _: Any) -> tuple[CohortStatistics, CohortStatistics]:
-        return self.known, self.known
+        return self.precomputed, self.precomputed
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -64,33 +64,33 @@ def seconds(work: Callable[[], object]) -> float:
 def compare(name: str, work: Callable[[], object], base: Callable[[], object], rounds: int) -> None:
     work(), base()
     pairs = [(seconds(work), seconds(base)) for _ in range(rounds)]
-    ratio = statistics.median(one / other for one, other in pairs)
-    ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
-    print(f"  {name:<20}{ours:8.3f} s  against {theirs:8.3f} s   ratio {ratio:.3f}", flush=True)
+    ratio = statistics.median(work_time / base_time for work_time, base_time in pairs)
+    work_median, base_median = (statistics.median(times) for times in zip(*pairs, strict=True))
+    print(f"  {name:<20}{work_median:8.3f} s  against {base_median:8.3f} s   ratio {ratio:.3f}", flush=True)
 
 
 def compare_shape(items: int, dimension: int, rounds: int) -> None:
     embeddings, labels = draw(items, dimension, items // 80, 0)
-    others, _ = draw(COHORT, dimension, 100, 1)
+    cohort_vectors, _ = draw(COHORT, dimension, 100, 1)
     print(f"{items} × {dimension}, cohort of {COHORT}, the {NEAREST} nearest")
-    measure = partial(cohort_statistics, embeddings, others, NEAREST)
-    compare("statistics", measure, partial(product, embeddings, others), rounds)
-    cohort = Measured(others, nearest=NEAREST)
-    object.__setattr__(cohort, "known", measure())
+    measure = partial(cohort_statistics, embeddings, cohort_vectors, NEAREST)
+    compare("statistics", measure, partial(product, embeddings, cohort_vectors), rounds)
+    cohort = PrecomputedCohort(cohort_vectors, nearest=NEAREST)
+    object.__setattr__(cohort, "precomputed", measure())
     for name, metrics in SCANS.items():
-        plain = partial(evaluate, embeddings, labels, metrics=metrics, prefilter="none")
-        compare(f"scan: {name}", partial(plain, cohort=cohort), plain, rounds)
+        run_plain = partial(evaluate, embeddings, labels, metrics=metrics, prefilter="none")
+        compare(f"scan: {name}", partial(run_plain, cohort=cohort), run_plain, rounds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", nargs="+", default=SHAPES)
     parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    for shape in options.shape:
+    for shape in args.shape:
         items, dimension = map(int, shape.split("x"))
-        compare_shape(items, dimension, options.rounds)
+        compare_shape(items, dimension, args.rounds)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from equimetric.objectives.counterparts import METHOD_KINDS, Counterpart, counte
 CLASSES, SAMPLES, DIM = 4, 4, 5
 TOLERANCE = 1e-6
 DIGITS = 12
-"""Of the stored numbers."""
+"""Significant digits of the stored numbers."""
 
 MODULES = {
     "datasets": ("[A-Z].*", ["datasets"]),
@@ -62,24 +62,24 @@ def worked_batch() -> dict[str, torch.Tensor]:
 
 
 def call_rows(row: Counterpart, labels: torch.Tensor) -> dict[str, list[int]]:
-    """Which rows of the batch an objective is called with, and their labels.
+    """The rows of the batch that an objective is called with, and their labels.
 
-    Where the example takes two views, the second are the same rows one place on, and every sample is a class.
+    Where the example takes two views, the second are the same rows shifted by one, and every sample is a class.
     """
-    each = torch.arange(len(labels))
-    first = {"rows": each, "labels": each}
-    second = {"reference_rows": each.roll(1), "reference_labels": each}
-    given = {
-        "InstanceLoss": first,
-        "SelfSupervisedLoss": {"rows": torch.cat([each, each.roll(1)]), "labels": each.repeat(2)},
-        "VICRegLoss": {**first, **second},
-        "EmbeddingsAlreadyPackagedAsTriplets": listed(torch.tensor([0, 1, 4, 4, 5, 8, 8, 9, 12, 12, 13, 0]), labels),
+    indices = torch.arange(len(labels))
+    view_a = {"rows": indices, "labels": indices}
+    view_b = {"reference_rows": indices.roll(1), "reference_labels": indices}
+    special = {
+        "InstanceLoss": view_a,
+        "SelfSupervisedLoss": {"rows": torch.cat([indices, indices.roll(1)]), "labels": indices.repeat(2)},
+        "VICRegLoss": {**view_a, **view_b},
+        "EmbeddingsAlreadyPackagedAsTriplets": take_rows(torch.tensor([0, 1, 4, 4, 5, 8, 8, 9, 12, 12, 13, 0]), labels),
     }
-    found = given.get(row.theirs, {"rows": each, "labels": labels})
-    return {name: rows.tolist() for name, rows in found.items()}
+    call = special.get(row.theirs, {"rows": indices, "labels": labels})
+    return {name: rows.tolist() for name, rows in call.items()}
 
 
-def listed(rows: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+def take_rows(rows: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"rows": rows, "labels": labels[rows]}
 
 
@@ -95,8 +95,8 @@ def set_vectors(parameters: list[torch.nn.Parameter], proxies: torch.Tensor) -> 
 def differentiate(value: torch.Tensor, embeddings: torch.Tensor, parameters: list[torch.nn.Parameter]) -> Side:
     """A proxy's gradient in each row, however it is stored."""
     matrices = [parameter for parameter in parameters if parameter.ndim == 2]
-    found = torch.autograd.grad(value, [embeddings, *matrices], allow_unused=True, materialize_grads=True)
-    return value.detach(), [found[0], *(one if one.shape[1] == DIM else one.T for one in found[1:])]
+    grads = torch.autograd.grad(value, [embeddings, *matrices], allow_unused=True, materialize_grads=True)
+    return value.detach(), [grads[0], *(grad if grad.shape[1] == DIM else grad.T for grad in grads[1:])]
 
 
 def their_side(row: Counterpart, batch: dict[str, torch.Tensor]) -> Side:
@@ -126,10 +126,10 @@ def our_side(row: Counterpart, batch: dict[str, torch.Tensor]) -> Side:
     set_vectors(parameters, batch["proxies"])
     embeddings = batch["embeddings"].clone().requires_grad_()
     call = call_rows(row, batch["labels"])
-    given = [embeddings[call["rows"]], torch.tensor(call["labels"])]
+    inputs = [embeddings[call["rows"]], torch.tensor(call["labels"])]
     if "reference_rows" in call:
-        given += [embeddings[call["reference_rows"]], torch.tensor(call["reference_labels"])]
-    return differentiate(objective(*given), embeddings, parameters)
+        inputs += [embeddings[call["reference_rows"]], torch.tensor(call["reference_labels"])]
+    return differentiate(objective(*inputs), embeddings, parameters)
 
 
 def public_names() -> dict[str, list[str]]:
@@ -172,38 +172,38 @@ def top_names(file: Path) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
-def differences(theirs: Side, ours: Side) -> dict[str, float]:
+def differences(peer: Side, ours: Side) -> dict[str, float]:
     """The largest difference of the value, of the gradient by the embeddings, and of all gradients."""
 
-    def largest(ones: list[torch.Tensor], others: list[torch.Tensor]) -> float:
-        if [one.shape for one in ones] != [other.shape for other in others]:
+    def largest(peer_tensors: list[torch.Tensor], our_tensors: list[torch.Tensor]) -> float:
+        if [a.shape for a in peer_tensors] != [b.shape for b in our_tensors]:
             return inf
-        return max(float((one - other).abs().max()) for one, other in zip(ones, others, strict=True))
+        return max(float((a - b).abs().max()) for a, b in zip(peer_tensors, our_tensors, strict=True))
 
     return {
-        "value": largest([theirs[0]], [ours[0]]),
-        "embeddings": largest(theirs[1][:1], ours[1][:1]),
-        "all": largest(theirs[1], ours[1]),
+        "value": largest([peer[0]], [ours[0]]),
+        "embeddings": largest(peer[1][:1], ours[1][:1]),
+        "all": largest(peer[1], ours[1]),
     }
 
 
-def agrees(row: Counterpart, found: dict[str, float]) -> bool:
-    """Whether what the row says is compared stays within the tolerance."""
-    wanted = list(found)[: list(found).index(row.compared) + 1] if row.compared else []
-    return all(found[name] <= TOLERANCE for name in wanted)
+def is_within_tolerance(row: Counterpart, errors: dict[str, float]) -> bool:
+    """Whether the compared values of a row agree within the tolerance."""
+    compared = list(errors)[: list(errors).index(row.compared) + 1] if row.compared else []
+    return all(errors[name] <= TOLERANCE for name in compared)
 
 
-def rounded(tensor: torch.Tensor) -> list | float:
-    """Numbers as they are stored."""
+def to_rounded(tensor: torch.Tensor) -> list | float:
+    """Numbers rounded for storage."""
     if tensor.ndim:
-        return [rounded(one) for one in tensor]
+        return [to_rounded(part) for part in tensor]
     return float(f"{tensor.item():.{DIGITS}g}")
 
 
 def write_worked(path: Path, worked: dict) -> None:
     """JSON with a line for each entry of its tables."""
     tables = {
-        name: "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(one)}" for key, one in entry.items()) + "\n}"
+        name: "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entry.items()) + "\n}"
         if isinstance(entry, dict)
         else json.dumps(entry)
         for name, entry in worked.items()
@@ -214,7 +214,7 @@ def write_worked(path: Path, worked: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, help="where to store the other library's side")
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
         version = import_module("pytorch_metric_learning").__version__
     except ImportError:
@@ -229,16 +229,17 @@ def main() -> None:
         if not row.example:
             print(f"{row.theirs:37}{row.verdict:39}  {row.construction or row.reason}")
             continue
-        theirs, ours = their_side(row, batch), our_side(row, batch)
-        found = differences(theirs, ours)
-        failed += [] if agrees(row, found) else [row.theirs]
-        print(f"{row.theirs:37}{row.verdict:9}{''.join(f'{one:10.1e}' for one in found.values())}  {row.construction}")
+        peer, ours = their_side(row, batch), our_side(row, batch)
+        errors = differences(peer, ours)
+        failed += [] if is_within_tolerance(row, errors) else [row.theirs]
+        values = "".join(f"{error:10.1e}" for error in errors.values())
+        print(f"{row.theirs:37}{row.verdict:9}{values}  {row.construction}")
         if row.compared:
-            stored = {"value": rounded(theirs[0]), "gradients": [rounded(one) for one in theirs[1]]}
+            stored = {"value": to_rounded(peer[0]), "gradients": [to_rounded(grad) for grad in peer[1]]}
             cases[row.example] = {**call_rows(row, batch["labels"]), **stored}
-    if given.write:
+    if args.write:
         inputs = {name: tensor.tolist() for name, tensor in batch.items()}
-        write_worked(given.write, {"version": version, "names": public_names(), "batch": inputs, "cases": cases})
+        write_worked(args.write, {"version": version, "names": public_names(), "batch": inputs, "cases": cases})
     if failed:
         sys.exit(f"these rows do not hold: {', '.join(failed)}")
 

@@ -22,31 +22,31 @@ ALLOWED_LOSS = 0.5
 
 def scores(study: StudyRecord, row: str) -> tuple[float, float]:
     """Mean MAP@R and Recall@1 over the seeds of a row, in percent."""
-    first, second = (100 * mean(study.values(row, metric)) for metric in METRICS)
-    return first, second
+    map_at_r, recall = (100 * mean(study.values(row, metric)) for metric in METRICS)
+    return map_at_r, recall
 
 
 def print_table(study: StudyRecord) -> None:
     baselines = [row for row in study.methods if study.kind_of(row) == "baseline" and study.runs_of(row, "done")]
-    best = [max(scores(study, row)[number] for row in baselines) for number in range(2)]
+    best = [max(scores(study, row)[i] for row in baselines) for i in range(2)]
     trained = [row for row in study.methods if study.kind_of(row) == "trained"]
-    done = [row for row in trained if study.runs_of(row, "done")]
+    finished = [row for row in trained if study.runs_of(row, "done")]
     print(f"\n## {study.title}\n")
     print("| method | runs | MAP@R % | above | R@1 % | above | best step | mark |")
     print("|---|---:|---:|---:|---:|---:|---:|---|")
     for row in baselines:
         print("| {} | {} | {:.1f} | | {:.1f} | | | |".format(row, len(study.runs_of(row, "done")), *scores(study, row)))
-    met = 0
-    for row in sorted(done, key=lambda row: -scores(study, row)[0]):
-        (first, second), runs = scores(study, row), study.runs_of(row, "done")
-        reached = first > best[0] and second >= best[1] - ALLOWED_LOSS
-        met += reached
+    num_met = 0
+    for row in sorted(finished, key=lambda row: -scores(study, row)[0]):
+        (map_at_r, recall), runs = scores(study, row), study.runs_of(row, "done")
+        reached = map_at_r > best[0] and recall >= best[1] - ALLOWED_LOSS
+        num_met += reached
         steps = median(best_step(run.history) for run in runs)
-        cells = f"{first:.1f} | {first - best[0]:+.1f} | {second:.1f} | {second - best[1]:+.1f} | {steps:.0f}"
+        cells = f"{map_at_r:.1f} | {map_at_r - best[0]:+.1f} | {recall:.1f} | {recall - best[1]:+.1f} | {steps:.0f}"
         print(f"| {row} | {len(runs)} | {cells} | {'met' if reached else 'missed'} |")
     for row in (row for row in study.methods if not study.runs_of(row, "done")):
         print(f"| {row} | failed | | | | | | {study.runs_of(row, 'failed')[0].error} |")
-    print(f"\n{met} of {len(trained)} methods meet the mark.")
+    print(f"\n{num_met} of {len(trained)} methods meet the mark.")
 
 
 def best_step(history: object) -> int:

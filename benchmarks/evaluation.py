@@ -50,11 +50,11 @@ def space(shape: str, kind: str) -> tuple[Any, Any]:
     labels = torch.arange(items) % classes
     embeddings = torch.randn(items, dimension, generator=generator)
     centres = torch.nn.functional.normalize(torch.randn(classes, dimension, generator=generator), dim=1)
-    length = embeddings.norm(dim=1, keepdim=True)
+    norms = embeddings.norm(dim=1, keepdim=True)
     for start in range(0, items, 4096):
         rows = slice(start, start + 4096)
         pull = 0.0 if kind == "random" else 0.35
-        embeddings[rows] = torch.nn.functional.normalize(embeddings[rows] / length[rows] + pull * centres[labels[rows]])
+        embeddings[rows] = torch.nn.functional.normalize(embeddings[rows] / norms[rows] + pull * centres[labels[rows]])
     if kind == "duplicates":
         copies = len(embeddings[::10])
         embeddings[::10] = embeddings[torch.randint(items, (copies,), generator=generator)]
@@ -158,8 +158,8 @@ def pytorch_metric_learning(embeddings: Any, labels: Any) -> dict[str, float]:
 
     names = {"precision_at_1": "precision@1", "r_precision": "r_precision", "mean_average_precision_at_r": "map@r"}
     calculator = AccuracyCalculator(include=tuple(names), k="max_bin_count")
-    found = calculator.get_accuracy(embeddings, labels)
-    return {names[name]: float(value) for name, value in found.items()}
+    scores = calculator.get_accuracy(embeddings, labels)
+    return {names[name]: float(value) for name, value in scores.items()}
 
 
 def torchmetrics(embeddings: Any, labels: Any) -> dict[str, float]:
@@ -174,14 +174,14 @@ def torchmetrics(embeddings: Any, labels: Any) -> dict[str, float]:
     for start in range(0, len(labels), 256):
         similarity = embeddings[start : start + 256] @ embeddings.T
         for row, values in enumerate(similarity):
-            others = torch.arange(len(labels)) != start + row
-            values, target = values[others], labels[others] == labels[start + row]
+            not_self = torch.arange(len(labels)) != start + row
+            values, target = values[not_self], labels[not_self] == labels[start + row]
             relevant = int(target.sum())
             sums["precision@1"] += float(retrieval_precision(values, target, top_k=1))
             sums["r_precision"] += float(retrieval_r_precision(values, target))
             # Its average precision divides by the relevant items found; MAP@R divides by all.
-            found = float(retrieval_precision(values, target, top_k=relevant))
-            sums["map@r"] += float(retrieval_average_precision(values, target, top_k=relevant)) * found
+            precision = float(retrieval_precision(values, target, top_k=relevant))
+            sums["map@r"] += float(retrieval_average_precision(values, target, top_k=relevant)) * precision
     return {name: total / len(labels) for name, total in sums.items()}
 
 
@@ -193,10 +193,10 @@ def open_metric_learning(embeddings: Any, labels: Any) -> dict[str, float]:
 
     ids, deepest = torch.arange(len(labels)), int(labels.bincount().max()) - 1
     _, retrieved, relevant = batched_knn(embeddings, ids, ids, top_n=deepest, labels_gt=labels)
-    found = calc_retrieval_metrics(
+    scores = calc_retrieval_metrics(
         retrieved, relevant, cmc_top_k=(1,), precision_top_k=(deepest,), map_top_k=(deepest,), verbose=False
     )
-    return {"precision@1": float(found["cmc"][1])}
+    return {"precision@1": float(scores["cmc"][1])}
 
 
 CONTENDERS: dict[str, Callable[[Any, Any], dict[str, float] | None]] = {
@@ -221,7 +221,7 @@ COMPARED_WITH = {
     "opis alone": "half product",
     "opis, all forms, noise": "opis alone",
 }
-"""What stands for the product in the column of ratios, where it is not the product of all pairs."""
+"""Base of the ratio column, where it is not the product of all pairs."""
 QUERY_BY_QUERY = ("torchmetrics",)
 """These sort every row in full: only for the small shape, unless named."""
 
@@ -239,9 +239,9 @@ def measure(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
     embeddings, labels = space(shape, kind)
     before = reset_memory()
     cpu, wall = time.process_time(), time.perf_counter()
-    found = CONTENDERS[name](embeddings, labels)
+    scores = CONTENDERS[name](embeddings, labels)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    return {"cpu": cpu, "wall": wall, "megabytes": memory("VmHWM") - before, "found": found}
+    return {"cpu": cpu, "wall": wall, "megabytes": memory("VmHWM") - before, "found": scores}
 
 
 def reset_memory() -> float:
@@ -258,7 +258,7 @@ def memory(name: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure_apart(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
+def measure_in_subprocess(name: str, shape: str, kind: str, threads: int) -> dict[str, Any]:
     """The same in a separate process."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     if name.endswith(RIGHT_KERNEL):
@@ -273,19 +273,19 @@ def measure_apart(name: str, shape: str, kind: str, threads: int) -> dict[str, A
 
 
 def print_doubling(name: str, kind: str, threads: int, rounds: int) -> None:
-    """How time and memory grow as the set doubles twice."""
+    """Print the growth of time and memory as the set doubles twice."""
     print(f"{name}, {kind}, {threads} threads, {rounds} rounds")
     print(f"{'':<12}{'CPU s':>9}{'×':>7}{'MB':>8}{'×':>7}")
-    before: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None
     for shape in DOUBLED:
-        taken = [measure_apart(name, shape, kind, threads) for _ in range(rounds)]
-        if "missing" in taken[0]:
-            print(f"{shape:<12}not run: {taken[0]['missing']}")
+        results = [measure_in_subprocess(name, shape, kind, threads) for _ in range(rounds)]
+        if "missing" in results[0]:
+            print(f"{shape:<12}not run: {results[0]['missing']}")
             return
-        cpu, megabytes = (statistics.median(run[key] for run in taken) for key in ("cpu", "megabytes"))
-        print(f"{shape:<12}{cpu:>9.2f}", f"{cpu / before[0]:>6.2f}" if before else " " * 6, end="")
-        print(f"{megabytes:>8.0f}", f"{megabytes / before[1]:>6.2f}" if before else "")
-        before = cpu, megabytes
+        cpu, megabytes = (statistics.median(run[key] for run in results) for key in ("cpu", "megabytes"))
+        print(f"{shape:<12}{cpu:>9.2f}", f"{cpu / previous[0]:>6.2f}" if previous else " " * 6, end="")
+        print(f"{megabytes:>8.0f}", f"{megabytes / previous[1]:>6.2f}" if previous else "")
+        previous = cpu, megabytes
 
 
 def main() -> None:
@@ -297,38 +297,40 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, metavar="CONTENDER")
     parser.add_argument("--doubling", action="store_true", help="cost of doubling the set, for each of --only")
     parser.add_argument("--measure", choices=CONTENDERS, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(options.measure, options.shape, options.space, options.threads)))
+    args = parser.parse_args()
+    if args.measure:
+        print(json.dumps(measure(args.measure, args.shape, args.space, args.threads)))
         return
 
-    if options.doubling:
-        for name in options.only or ["equimetric"]:
-            print_doubling(name, options.space, options.threads, options.rounds)
+    if args.doubling:
+        for name in args.only or ["equimetric"]:
+            print_doubling(name, args.space, args.threads, args.rounds)
         return
 
-    items, dimension, classes = SHAPES[options.shape]
-    chosen = options.only or [name for name in CONTENDERS if options.shape == "cars" or name not in QUERY_BY_QUERY]
+    items, dimension, classes = SHAPES[args.shape]
+    chosen = args.only or [name for name in CONTENDERS if args.shape == "cars" or name not in QUERY_BY_QUERY]
     rounds = [
-        {name: measure_apart(name, options.shape, options.space, options.threads) for name in chosen}
-        for _ in range(options.rounds)
+        {name: measure_in_subprocess(name, args.shape, args.space, args.threads) for name in chosen}
+        for _ in range(args.rounds)
     ]
-    print(
-        f"{items} × {dimension}, {classes} classes, {options.space}, {options.threads} threads, {options.rounds} rounds"
-    )
+    print(f"{items} × {dimension}, {classes} classes, {args.space}, {args.threads} threads, {args.rounds} rounds")
     print(f"{'':<28}{'CPU s':>9}{'s':>9}{'MB':>8}{'× product':>11}{'÷ equimetric':>14}")
     for name in chosen:
-        taken = [measured[name] for measured in rounds]
-        if "missing" in taken[0]:
-            print(f"{name:<28}not run: {taken[0]['missing']}")
+        results = [round_results[name] for round_results in rounds]
+        if "missing" in results[0]:
+            print(f"{name:<28}not run: {results[0]['missing']}")
             continue
-        cpu, wall, megabytes = (statistics.median(run[key] for run in taken) for key in ("cpu", "wall", "megabytes"))
+        cpu, wall, megabytes = (statistics.median(run[key] for run in results) for key in ("cpu", "wall", "megabytes"))
         print(f"{name:<28}{cpu:>9.2f}{wall:>9.2f}{megabytes:>8.0f}", end="")
         for base, width in ((COMPARED_WITH.get(name, "product"), 11), ("equimetric", 14)):
-            ratios = [one[name]["cpu"] / one[base]["cpu"] for one in rounds if "cpu" in one.get(base, {})]
+            ratios = [
+                round_results[name]["cpu"] / round_results[base]["cpu"]
+                for round_results in rounds
+                if "cpu" in round_results.get(base, {})
+            ]
             print(f"{statistics.median(ratios):>{width}.2f}" if ratios else " " * width, end="")
-        found = taken[0]["found"]
-        print("   " + " ".join(f"{found[key]:.6f}" for key in RESULTS if key in found) if found else "")
+        scores = results[0]["found"]
+        print("   " + " ".join(f"{scores[key]:.6f}" for key in RESULTS if key in scores) if scores else "")
 
 
 if __name__ == "__main__":

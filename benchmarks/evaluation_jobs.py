@@ -40,7 +40,7 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 }
 METRICS = {"neighbours": "recall@1,map@r", "thresholds": "opis", "both": "recall@1,map@r,opis"}
 IMAGES_PER_CLASS = 10
-SECONDS_BETWEEN_LOOKS = 0.1
+POLL_SECONDS = 0.1
 TILE_ROWS, TILE_ITEMS = (1024, 4096), 2**19
 BANDS = 2
 
@@ -51,8 +51,8 @@ def write_vectors(file: Path, rows: int, dimension: int, dtype: str) -> None:
     stored = np.lib.format.open_memmap(file, "w+", dtype, (rows, dimension))
     labels = np.load(file.with_name("labels.npy"))
     for start in range(0, rows, 2**16):
-        some = labels[start : start + 2**16]
-        centres = np.stack([np.random.default_rng(label).normal(size=dimension) for label in some])
+        chunk = labels[start : start + 2**16]
+        centres = np.stack([np.random.default_rng(label).normal(size=dimension) for label in chunk])
         vectors = 0.5 * centres + generator.normal(size=centres.shape)
         stored[start : start + 2**16] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     stored.flush()
@@ -74,8 +74,8 @@ def measure(folder: Path, metrics: str, options: dict[str, Any]) -> dict[str, An
         cpu, wall = cpu_seconds(), time.perf_counter()
         result = evaluate(*sets, metrics=names, progress=True, **options)
         wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
-    found = {name: float(value).hex() for name, value in result.items()}
-    return {"wall": wall, "cpu": cpu, "path": result.path, "found": found, **memory}
+    scores = {name: float(value).hex() for name, value in result.items()}
+    return {"wall": wall, "cpu": cpu, "path": result.path, "found": scores, **memory}
 
 
 def measure_tiles(folder: Path, metrics: str, block_rows: int) -> dict[str, Any]:
@@ -106,18 +106,18 @@ def measure_tiles(folder: Path, metrics: str, block_rows: int) -> dict[str, Any]
 
 
 def cpu_seconds() -> float:
-    """Of this process, and of its children that have ended."""
-    of_both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(used.ru_utime + used.ru_stime for used in of_both)
+    """CPU seconds of this process and of its finished children."""
+    usages = (resource.getrusage(kind) for kind in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 @contextmanager
 def watch_memory() -> Iterator[dict[str, float]]:
-    """The most megabytes, besides mapped files, that this process takes from here on, and that a child of it takes."""
+    """Track the peak megabytes, without mapped files, of this process from here on, and of its largest child."""
     memory, stop, before = dict.fromkeys(("own", "worker"), 0.0), threading.Event(), anonymous_megabytes(os.getpid())
 
     def watch() -> None:
-        while not stop.wait(SECONDS_BETWEEN_LOOKS):
+        while not stop.wait(POLL_SECONDS):
             memory["own"] = max(memory["own"], anonymous_megabytes(os.getpid()) - before)
             children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
             memory["worker"] = max([memory["worker"], *(anonymous_megabytes(int(child)) for child in children)])
@@ -145,30 +145,30 @@ def run(folder: Path, metrics: str, options: dict[str, Any] | int) -> dict[str, 
     threads = options["threads"] if isinstance(options, dict) else 1
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, __file__, "--measure", arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    return json.loads(done.stdout.splitlines()[-1])
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return json.loads(finished.stdout.splitlines()[-1])
 
 
-def compare(folder: Path, given: argparse.Namespace, rows: int) -> None:
-    only = given.only
-    for kind in given.metrics:
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in only}
-        for _ in range(given.rounds):
+def compare(folder: Path, args: argparse.Namespace, rows: int) -> None:
+    only = args.only
+    for kind in args.metrics:
+        results_by_name: dict[str, list[dict[str, Any]]] = {name: [] for name in only}
+        for _ in range(args.rounds):
             for name in only:
-                found[name].append(run(folder, METRICS[kind], CONTENDERS[name] | {"queries": given.queries}))
-        against = f"{given.queries:,} queries against the rest of " if given.queries else ""
-        print(f"{against}{rows:,} rows, {METRICS[kind]} ({found[only[0]][0]['path']})")
-        first = found[only[0]]
-        print("  " + ", ".join(f"{metric} {bits}" for metric, bits in first[0]["found"].items()))
-        for name, results in found.items():
-            wall, cpu = (statistics.median(one[key] for one in results) for key in ("wall", "cpu"))
-            ratios = [one["wall"] / other["wall"] for one, other in zip(results, first, strict=True)]
-            same = all(one["found"] == first[0]["found"] for one in results)
-            own, worker = (max(one[key] for one in results) for key in ("own", "worker"))
+                results_by_name[name].append(run(folder, METRICS[kind], CONTENDERS[name] | {"queries": args.queries}))
+        against = f"{args.queries:,} queries against the rest of " if args.queries else ""
+        print(f"{against}{rows:,} rows, {METRICS[kind]} ({results_by_name[only[0]][0]['path']})")
+        base_results = results_by_name[only[0]]
+        print("  " + ", ".join(f"{metric} {bits}" for metric, bits in base_results[0]["found"].items()))
+        for name, results in results_by_name.items():
+            wall, cpu = (statistics.median(result[key] for result in results) for key in ("wall", "cpu"))
+            ratios = [result["wall"] / base["wall"] for result, base in zip(results, base_results, strict=True)]
+            identical = all(result["found"] == base_results[0]["found"] for result in results)
+            process_mb, worker_mb = (max(result[key] for result in results) for key in ("own", "worker"))
             print(
                 f"  {name:<16} {wall:8.1f} s  {cpu:8.1f} CPU s  {statistics.median(ratios):5.2f} × {only[0]}  "
-                f"{own:6.0f} MB{f' + {worker:.0f} MB in a worker' if worker else ''}  "
-                f"{'same bits' if same else 'OTHER RESULT'}",
+                f"{process_mb:6.0f} MB{f' + {worker_mb:.0f} MB in a worker' if worker_mb else ''}  "
+                f"{'same bits' if identical else 'OTHER RESULT'}",
                 flush=True,
             )
 
@@ -178,12 +178,13 @@ def show_tiles(folder: Path, rows: int, dimension: int, rounds: int) -> None:
         write_vectors(folder / "vectors.npy", rows, dimension, dtype)
         for kind, metrics in METRICS.items():
             for block_rows in TILE_ROWS if kind == "neighbours" else TILE_ROWS[:1]:
-                found = [run(folder, metrics, block_rows) for _ in range(rounds)]
-                times = [1000 * one["seconds"] for one in found]
+                results = [run(folder, metrics, block_rows) for _ in range(rounds)]
+                times = [1000 * result["seconds"] for result in results]
                 print(
                     f"{block_rows} queries × {2**24 // block_rows} of {rows:,} items, {dimension} dimensions, {dtype}, "
-                    f"{metrics}: {statistics.median(times):.1f} ms a tile ({', '.join(f'{one:.1f}' for one in times)}) "
-                    f"and {max(one['own'] for one in found):.0f} MB",
+                    f"{metrics}: {statistics.median(times):.1f} ms a tile "
+                    f"({', '.join(f'{milliseconds:.1f}' for milliseconds in times)}) "
+                    f"and {max(result['own'] for result in results):.0f} MB",
                     flush=True,
                 )
 
@@ -200,22 +201,22 @@ def main() -> None:
     parser.add_argument("--metrics", nargs="+", default=["neighbours", "thresholds"], choices=METRICS)
     parser.add_argument("--tiles", action="store_true", help="measure tiles instead")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.measure:
-        folder, metrics, options = json.loads(given.measure)
-        measured = measure if isinstance(options, dict) else measure_tiles
-        print(json.dumps(measured(Path(folder), metrics, options)))
+    args = parser.parse_args()
+    if args.measure:
+        folder, metrics, options = json.loads(args.measure)
+        function = measure if isinstance(options, dict) else measure_tiles
+        print(json.dumps(function(Path(folder), metrics, options)))
         return
-    rows = given.rows or (TILE_ITEMS if given.tiles else 50_000)
+    rows = args.rows or (TILE_ITEMS if args.tiles else 50_000)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         labels = np.random.default_rng(1).permutation(np.arange(rows) // IMAGES_PER_CLASS)
         np.save(folder / "labels.npy", labels)
-        if given.tiles:
-            show_tiles(folder, rows, given.dimension, given.rounds)
+        if args.tiles:
+            show_tiles(folder, rows, args.dimension, args.rounds)
             return
-        write_vectors(folder / "vectors.npy", rows, given.dimension, "float32")
-        compare(folder, given, rows)
+        write_vectors(folder / "vectors.npy", rows, args.dimension, "float32")
+        compare(folder, args, rows)
 
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ def cached(backbone: Backbone, dataset: Dataset, cores: int) -> Tensor:
 
 
 def plain_loop(backbone: Backbone, dataset: Dataset, threads: int) -> Tensor:
-    """What a script would do."""
-    found = []
+    """A plain PyTorch loop."""
+    blocks = []
     with use_threads(threads), torch.inference_mode():
         for start in range(0, len(dataset), features.BLOCK["cpu"]):
             pixels = dataset.images[start : start + features.BLOCK["cpu"]]
-            found.append(backbone(backbone.convention.apply(pixels)))
-    return torch.cat(found)
+            blocks.append(backbone(backbone.convention.apply(pixels)))
+    return torch.cat(blocks)
 
 
 def main() -> None:
@@ -65,32 +65,32 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.manual_seed(0)
-    backbone = build_backbone(given.backbone, pretrained=given.pretrained).eval()
-    dataset = load(given.root, given.images, given.size)
+    backbone = build_backbone(args.backbone, pretrained=args.pretrained).eval()
+    dataset = load(args.root, args.images, args.size)
     cores = available_cores()
-    ways: dict[str, Callable[[], Tensor]] = {
+    variants: dict[str, Callable[[], Tensor]] = {
         "one core": lambda: cached(backbone, dataset, 1),
         "all cores": lambda: cached(backbone, dataset, cores),
         "plain loop": lambda: plain_loop(backbone, dataset, cores),
     }
-    results = {name: way() for name, way in ways.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(given.rounds):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - began)
+    results = {name: compute() for name, compute in variants.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(args.rounds):
+        for name, compute in variants.items():
+            start = time.perf_counter()
+            compute()
+            seconds[name].append(time.perf_counter() - start)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    print(f"{given.backbone}, {len(dataset)} images of {given.size} pixels, {cores} cores, medians of {given.rounds}")
+    print(f"{args.backbone}, {len(dataset)} images of {args.size} pixels, {cores} cores, medians of {args.rounds}")
     for name, median in medians.items():
         print(f"  {name:<11} {median:7.2f} s  {len(dataset) / median:7.1f} images/s")
     print(f"one core / all cores    {medians['one core'] / medians['all cores']:.2f}")
     print(f"plain loop / all cores  {medians['plain loop'] / medians['all cores']:.2f}")
-    same = torch.equal(results["one core"], results["all cores"])
+    identical = torch.equal(results["one core"], results["all cores"])
     difference = float((results["plain loop"] - results["all cores"]).abs().max())
-    print(f"bits of one core and of all cores: {'the same' if same else 'NOT THE SAME'}")
+    print(f"bits of one core and of all cores: {'the same' if identical else 'NOT THE SAME'}")
     print(f"the loop differs by up to {difference:.1e}")
 
 

@@ -33,9 +33,9 @@ SHORT, LONG = 2, 5
 
 
 def measure(study: Path, row: str, epochs: int, steps: int) -> dict[str, float]:
-    """CPU seconds and added megabytes of one run of a row, and what its result says of its cost."""
-    found = load_study_config(study)
-    config = run_config(found, list_rows(found)[row], seed=0, fold=0)
+    """CPU seconds and added megabytes of one run of a row, and the cost from its result."""
+    study_config = load_study_config(study)
+    config = run_config(study_config, list_rows(study_config)[row], seed=0, fold=0)
     changed = config.model_dump()
     changed["training"] |= {"steps": epochs * steps, "validate_every": steps, "threads": 1}
     changed["optimizer"] |= {"warmup_steps": 0}
@@ -48,12 +48,12 @@ def measure(study: Path, row: str, epochs: int, steps: int) -> dict[str, float]:
     return {"seconds": seconds, "memory": memory / 1024, "passes": cost.forward_passes, "parameters": cost.parameters}
 
 
-def measure_apart(study: Path, row: str, epochs: int, steps: int) -> dict[str, float]:
+def measure_in_subprocess(study: Path, row: str, epochs: int, steps: int) -> dict[str, float]:
     """The same in a process of its own."""
     command = [sys.executable, __file__, "--study", str(study), "--one", row, str(epochs), "--steps", str(steps)]
-    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=alone)
-    return json.loads(done.stdout.splitlines()[-1])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return json.loads(finished.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -64,28 +64,32 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=31, help="steps of an epoch; glyphs have 31 batches of 128")
     parser.add_argument("--one", nargs=2, metavar=("ROW", "EPOCHS"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measure(given.study, given.one[0], int(given.one[1]), given.steps)))
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.study, args.one[0], int(args.one[1]), args.steps)))
         return
-    found = list_rows(load_study_config(given.study))
-    rows = given.rows or [name for name, row in found.items() if row.kind == "trained"]
+    all_rows = list_rows(load_study_config(args.study))
+    rows = args.rows or [name for name, row in all_rows.items() if row.kind == "trained"]
     epochs: dict[str, list[float]] = {row: [] for row in rows}
-    last: dict[str, dict[str, Any]] = {}
-    for _ in range(given.rounds):
+    results: dict[str, dict[str, Any]] = {}
+    for _ in range(args.rounds):
         for row in rows:
-            short, long = (measure_apart(given.study, row, length, given.steps) for length in (SHORT, LONG))
+            short, long = (
+                measure_in_subprocess(args.study, row, num_epochs, args.steps) for num_epochs in (SHORT, LONG)
+            )
             epochs[row].append((long["seconds"] - short["seconds"]) / (LONG - SHORT))
-            last[row] = long
+            results[row] = long
     base = rows[0]
     print("| learner | passes to embed | parameters | s per epoch | ratio | MB | ratio |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for row in rows:
-        ratio = statistics.median(own / other for own, other in zip(epochs[row], epochs[base], strict=True))
-        memory, parameters = last[row]["memory"], last[row]["parameters"]
+        ratio = statistics.median(
+            row_time / base_time for row_time, base_time in zip(epochs[row], epochs[base], strict=True)
+        )
+        memory, parameters = results[row]["memory"], results[row]["parameters"]
         print(
-            f"| {row} | {last[row]['passes']} | {parameters:,} | {statistics.median(epochs[row]):.2f} | {ratio:.2f} "
-            f"| {memory:.0f} | {memory / last[base]['memory']:.2f} |"
+            f"| {row} | {results[row]['passes']} | {parameters:,} | {statistics.median(epochs[row]):.2f} | {ratio:.2f} "
+            f"| {memory:.0f} | {memory / results[base]['memory']:.2f} |"
         )
 
 

@@ -39,16 +39,16 @@ def write_photos(folder: Path, images: int, size: tuple[int, int]) -> list[Path]
     """JPEGs with as much detail as photographs: smooth shapes with some noise, about 100 KB at 500×375."""
     generator = np.random.default_rng(0)
     files = []
-    for number in range(images):
+    for i in range(images):
         coarse = generator.integers(256, size=(12, 16, 3), dtype=np.uint8)
         smooth = np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC), dtype=np.int16)
         noisy = smooth + generator.integers(-12, 13, size=smooth.shape, dtype=np.int16)
-        files.append(folder / f"{number:05d}.jpg")
+        files.append(folder / f"{i:05d}.jpg")
         Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(files[-1], quality=90)
     return files
 
 
-def bare(file: Path, decoding: str) -> None:
+def decode_bare(file: Path, decoding: str) -> None:
     with Image.open(file) as image:
         if decoding == "fast":
             image.draft(None, (256, 256))
@@ -60,13 +60,13 @@ def bare(file: Path, decoding: str) -> None:
     np.asarray(crop)
 
 
-def all_bare(files: list[Path], workers: int, decoding: str) -> None:
+def decode_all_bare(files: list[Path], workers: int, decoding: str) -> None:
     with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(lambda file: bare(file, decoding), files):
+        for _ in pool.map(lambda file: decode_bare(file, decoding), files):
             pass
 
 
-def all_loaded(images: ImageFiles, workers: int) -> None:
+def load_all(images: ImageFiles, workers: int) -> None:
     batches = torch.split(torch.arange(len(images)), BATCH)
     for _ in Loader(images, batches, view=transform(PROTOCOL).train, workers=workers):
         pass
@@ -76,13 +76,13 @@ def measure(files: list[Path], workers: int, rounds: int, title: str, decoding: 
     stores = {cache: FileStore(files, cache=cache, decoding=decoding) for cache in ("none", "memory", "disk")}
     images = {cache: ImageFiles.all_of(store, transform(PROTOCOL).test) for cache, store in stores.items()}
     for cache in ("memory", "disk"):
-        all_loaded(images[cache], workers)  # fill
+        load_all(images[cache], workers)  # fill
     times: dict[str, list[float]] = {"bare": []} | {cache: [] for cache in images}
     for _ in range(rounds):
-        times["bare"].append(seconds(lambda: all_bare(files, workers, decoding)))
-        for cache, seen in images.items():
-            times[cache].append(seconds(lambda seen=seen: all_loaded(seen, workers)))
-    rates = {name: len(files) / statistics.median(taken) for name, taken in times.items()}
+        times["bare"].append(seconds(lambda: decode_all_bare(files, workers, decoding)))
+        for cache, cached_images in images.items():
+            times[cache].append(seconds(lambda cached_images=cached_images: load_all(cached_images, workers)))
+    rates = {name: len(files) / statistics.median(round_times) for name, round_times in times.items()}
     ratio = statistics.median(b / n for b, n in zip(times["bare"], times["none"], strict=True))
     print(
         f"{title:<12}{decoding:<8}{workers:>8}{rates['bare']:>12.0f}{rates['none']:>10.0f}{ratio:>8.2f}"
@@ -96,27 +96,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--root", type=Path, help="a folder with JPEGs, instead of made ones")
-    options = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as cache:
         os.environ["EQUIMETRIC_CACHE"] = cache
-        print("images/s, median of", options.rounds, "rounds")
+        print("images/s, median of", args.rounds, "rounds")
         print(
             f"{'files':<12}{'decoding':<8}{'workers':>8}{'bare':>12}{'loader':>10}{'ratio':>8}"
             f"{'memory cache':>14}{'disk cache':>12}"
         )
-        if options.root:
-            sets = {options.root.name[:11]: sorted(options.root.rglob("*.jpg"))[: options.images]}
+        if args.root:
+            sets = {args.root.name[:11]: sorted(args.root.rglob("*.jpg"))[: args.images]}
         else:
             sets = {}
             for size in ((500, 375), (1600, 1200)):
                 folder = Path(name) / f"{size[0]}×{size[1]}"
                 folder.mkdir()
-                sets[folder.name] = write_photos(folder, options.images // (size[0] // 500), size)
+                sets[folder.name] = write_photos(folder, args.images // (size[0] // 500), size)
         for title, files in sets.items():
             for decoding in ("exact", "fast"):
-                for workers in options.workers:
-                    measure(files, workers, options.rounds, title, decoding)
+                for workers in args.workers:
+                    measure(files, workers, args.rounds, title, decoding)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def our_score(row: Counterpart, batch: dict[str, torch.Tensor]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, help="where to store the other side")
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
         import_module("oml"), import_module("pytorch_metric_learning")
     except ImportError as error:
@@ -122,20 +122,20 @@ def main() -> None:
     for library, row in compared_rows():
         if row.kind in ("metrics", "options"):
             score = their_metric(library, row, batch)
-            found = {"value": abs(score - our_score(row, batch))}
+            errors = {"value": abs(score - our_score(row, batch))}
             case = {"rows": score_rows(row), "value": score}
         else:
-            theirs = their_loss(row, batch)
-            found = peers.differences(theirs, our_loss(row, batch))
-            stored = {"value": peers.rounded(theirs[0]), "gradients": [peers.rounded(one) for one in theirs[1]]}
+            peer = their_loss(row, batch)
+            errors = peers.differences(peer, our_loss(row, batch))
+            stored = {"value": peers.to_rounded(peer[0]), "gradients": [peers.to_rounded(grad) for grad in peer[1]]}
             case = {"rows": call_rows(row), **stored}
-        failed += [] if peers.agrees(row, found) else [row.theirs]
+        failed += [] if peers.is_within_tolerance(row, errors) else [row.theirs]
         cases[f"{library}: {row.example}"] = case
-        print(f"{row.theirs:30}{''.join(f'{one:10.1e}' for one in found.values()):30}  {row.construction}")
-    if given.write:
+        print(f"{row.theirs:30}{''.join(f'{error:10.1e}' for error in errors.values()):30}  {row.construction}")
+    if args.write:
         inputs = {name: tensor.tolist() for name, tensor in batch.items()}
         names = peers.defined_names("oml", MODULES)
-        peers.write_worked(given.write, {"names": names, "batch": inputs, "cases": cases})
+        peers.write_worked(args.write, {"names": names, "batch": inputs, "cases": cases})
     if failed:
         sys.exit(f"these rows do not hold: {', '.join(failed)}")
 

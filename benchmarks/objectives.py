@@ -35,7 +35,7 @@ from versions import SAMPLES, batch, peak_growth
 Step = Callable[[], None]
 MINUTE = 60.0
 ADDRESS_SPACE = 20 * 2**30
-"""Bytes; a peer that wants more fails instead of taking the machine down."""
+"""Bytes of address space; a peer that needs more fails instead of exhausting the machine."""
 
 
 def peers() -> dict[str, Callable[[int, int], tuple]]:
@@ -113,9 +113,9 @@ def our_step(method: str, size: int, dimension: int) -> Step:
     return step
 
 
-def peer_step(make: Callable[[int, int], tuple], size: int, dimension: int) -> Step:
+def peer_step(build_peer: Callable[[int, int], tuple], size: int, dimension: int) -> Step:
     embeddings, labels = batch(size, dimension)
-    loss, miner = make(int(labels.max()) + 1, dimension)
+    loss, miner = build_peer(int(labels.max()) + 1, dimension)
 
     def step() -> None:
         leaf = embeddings.detach().requires_grad_()
@@ -173,11 +173,11 @@ def compare(steps: dict[str, Step], budget: float) -> dict[str, list[float]]:
     """
     for name in ("floor", "ours"):
         steps[name]()
-    once = {name: seconds(step, 1) for name, step in steps.items()}
-    repeat = {name: max(1, int(0.05 / max(once[name], 1e-6))) for name in steps}
-    one_round = sum(once[name] * repeat[name] for name in steps)
+    single = {name: seconds(step, 1) for name, step in steps.items()}
+    repeat = {name: max(1, int(0.05 / max(single[name], 1e-6))) for name in steps}
+    one_round = sum(single[name] * repeat[name] for name in steps)
     if one_round > MINUTE:
-        return {name: [seconds] for name, seconds in once.items()}
+        return {name: [seconds] for name, seconds in single.items()}
     rounds = max(3, min(15, int(budget / one_round)))
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
@@ -186,17 +186,18 @@ def compare(steps: dict[str, Step], budget: float) -> dict[str, list[float]]:
     return times
 
 
-def median_ratio(times: dict[str, list[float]], one: str, other: str) -> float:
-    return statistics.median(a / b for a, b in zip(times[one], times[other], strict=True))
+def median_ratio(times: dict[str, list[float]], name: str, base: str) -> float:
+    """The median of the ratios of neighbouring times."""
+    return statistics.median(a / b for a, b in zip(times[name], times[base], strict=True))
 
 
-def measure_memory(method: str, who: str, size: int, dimension: int) -> float | None:
+def measure_memory(method: str, side: str, size: int, dimension: int) -> float | None:
     """MB by which the peak of a fresh process grows during one step; None where it fails."""
-    command = [sys.executable, __file__, "--measure-memory", method, who, str(size), str(dimension)]
+    command = [sys.executable, __file__, "--measure-memory", method, side, str(size), str(dimension)]
     # Large blocks go back to the system at once, so that the peak is that of live tensors.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return json.loads(finished.stdout) if finished.returncode == 0 else None
 
 
 def main() -> None:
@@ -210,30 +211,32 @@ def main() -> None:
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--without-peer", action="store_true")
     parser.add_argument("--measure-memory", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    args = parser.parse_args()
     global clock
-    clock = CLOCKS[options.clock]
+    clock = CLOCKS[args.clock]
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    if options.measure_memory:
-        method, who, size, dimension = options.measure_memory
-        make = {"ours": partial(our_step, method), "peer": partial(peer_step, peers().get(method))}[who]
-        print(json.dumps(peak_growth(lambda size: make(size, int(dimension)), int(size))))
+    if args.measure_memory:
+        method, side, size, dimension = args.measure_memory
+        build_step = {"ours": partial(our_step, method), "peer": partial(peer_step, peers().get(method))}[side]
+        print(json.dumps(peak_growth(lambda size: build_step(size, int(dimension)), int(size))))
         return
-    others = {} if options.without_peer else peers()
-    for method in options.only or ():
+    peer_losses = {} if args.without_peer else peers()
+    for method in args.only or ():
         try:
             parse_method(method)
         except EquimetricError as error:
             parser.error(str(error))
-    methods = options.only or list(others) or ["contrastive", "triplet", "multi_similarity_miner", "margin", "arcface"]
-    for threads in options.threads:
+    methods = (
+        args.only or list(peer_losses) or ["contrastive", "triplet", "multi_similarity_miner", "margin", "arcface"]
+    )
+    for threads in args.threads:
         torch.set_num_threads(threads)
-        for size in options.batch:
-            for dimension in options.dimension:
+        for size in args.batch:
+            for dimension in args.dimension:
                 print(f"\nB = {size}, d = {dimension}, M = {SAMPLES}, {threads} threads")
                 print(
                     f"{'method':<24}{'ms':>9}{'× floor':>9}{'peer ÷ ours':>13}"
-                    + ("   MB ours / peer" if options.memory else "")
+                    + ("   MB ours / peer" if args.memory else "")
                 )
                 for method in methods:
                     steps = {"floor": floor_step(size, dimension), "ours": our_step(method, size, dimension)}
@@ -241,22 +244,22 @@ def main() -> None:
                     if product is not None:
                         steps["product"] = product
                     note = ""
-                    if method in others:
+                    if method in peer_losses:
                         try:
                             # A small batch first: whatever is set up once is not measured.
-                            peer_step(others[method], 32, dimension)()
-                            steps["peer"] = peer_step(others[method], size, dimension)
-                            times = compare(steps, options.seconds)
+                            peer_step(peer_losses[method], 32, dimension)()
+                            steps["peer"] = peer_step(peer_losses[method], size, dimension)
+                            times = compare(steps, args.seconds)
                         except (RuntimeError, MemoryError, ValueError, IndexError) as error:
                             note = "  peer fails: " + str(error).splitlines()[0][:50]
                             del steps["peer"]
                     if "peer" not in steps:
-                        times = compare(steps, options.seconds)
-                    ours = 1000 * statistics.median(times["ours"])
-                    row = f"{method:<24}{ours:>9.2f}{median_ratio(times, 'ours', 'floor'):>9.2f}"
+                        times = compare(steps, args.seconds)
+                    milliseconds = 1000 * statistics.median(times["ours"])
+                    row = f"{method:<24}{milliseconds:>9.2f}{median_ratio(times, 'ours', 'floor'):>9.2f}"
                     row += f"{median_ratio(times, 'peer', 'ours'):>13.2f}" if "peer" in steps else f"{'':>13}"
-                    if options.memory:
-                        sizes = [measure_memory(method, who, size, dimension) for who in ("ours", "peer")]
+                    if args.memory:
+                        sizes = [measure_memory(method, side, size, dimension) for side in ("ours", "peer")]
                         row += "   " + " / ".join("fails" if mb is None else f"{mb:.0f}" for mb in sizes)
                     print(row + note, flush=True)
                     if "product" in steps:

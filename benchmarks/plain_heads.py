@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from equimetric.runs.configuration import RunConfig
+from objectives import peers
 
 Clock = Callable[[], float]
 Scores = dict[str, float]
@@ -47,7 +48,7 @@ class Timing:
 # The bare losses.
 
 
-def relation(labels: Tensor) -> tuple[Tensor, Tensor]:
+def pair_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
     same = labels[:, None] == labels
     return same.clone().fill_diagonal_(False), ~same
 
@@ -56,31 +57,31 @@ def distances(unit: Tensor) -> Tensor:
     return (2 - 2 * unit @ unit.T).clamp_min(1e-12).sqrt()
 
 
-def mean_above_zero(terms: Tensor) -> Tensor:
+def mean_nonzero(terms: Tensor) -> Tensor:
     return terms.sum() / (terms > 0).sum().clamp_min(1)
 
 
-class Contrastive(nn.Module):
+class PlainContrastive(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         distance = distances(F.normalize(embeddings))
-        positive, negative = relation(labels)
-        return mean_above_zero(distance * positive) + mean_above_zero((1 - distance).relu() * negative)
+        positive, negative = pair_masks(labels)
+        return mean_nonzero(distance * positive) + mean_nonzero((1 - distance).relu() * negative)
 
 
-class TripletSemihard(nn.Module):
+class PlainTripletSemihard(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         distance = distances(F.normalize(embeddings))
-        positive, negative = relation(labels)
+        positive, negative = pair_masks(labels)
         violation = distance[:, :, None] - distance[:, None, :]
         semihard = positive[:, :, None] & negative[:, None, :] & (violation < 0) & (violation > -0.2)
-        return mean_above_zero((violation + 0.2).relu() * semihard)
+        return mean_nonzero((violation + 0.2).relu() * semihard)
 
 
-class MultiSimilarityMiner(nn.Module):
+class PlainMultiSimilarityMiner(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         unit = F.normalize(embeddings)
         similarity = unit @ unit.T
-        positive, negative = relation(labels)
+        positive, negative = pair_masks(labels)
         with torch.no_grad():
             hardest = similarity.masked_fill(~negative, -2).amax(1, keepdim=True)
             easiest = similarity.masked_fill(~positive, 2).amin(1, keepdim=True)
@@ -91,88 +92,66 @@ class MultiSimilarityMiner(nn.Module):
         return (pull + push).mean()
 
 
-class ArcFace(nn.Module):
+class PlainArcFace(nn.Module):
     def __init__(self, classes: int, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(classes, dim))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         cosine = F.normalize(embeddings) @ F.normalize(self.weight).T
-        own = cosine.gather(1, labels[:, None])
-        widened = own * cos(0.5) - (1 - own.square()).clamp_min(1e-7).sqrt() * sin(0.5)
-        widened = torch.where(own >= -cos(0.5), widened, own - 0.5 * sin(0.5))
+        target_cosine = cosine.gather(1, labels[:, None])
+        widened = target_cosine * cos(0.5) - (1 - target_cosine.square()).clamp_min(1e-7).sqrt() * sin(0.5)
+        widened = torch.where(target_cosine >= -cos(0.5), widened, target_cosine - 0.5 * sin(0.5))
         return F.cross_entropy(64 * cosine.scatter(1, labels[:, None], widened), labels)
 
 
-class Margin(nn.Module):
+class PlainMargin(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.beta = nn.Parameter(torch.tensor(1.2))
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         distance, dim = distances(F.normalize(embeddings)), embeddings.shape[1]
-        positive, negative = relation(labels)
+        positive, negative = pair_masks(labels)
         with torch.no_grad():
             allowed = negative & (distance < 1.4)
             bounded = torch.where(allowed, distance.clamp_min(0.5), 1.0)
             log_weight = (2 - dim) * bounded.log() - (dim - 3) / 2 * (1 - bounded.square() / 4).log()
             weight = log_weight.masked_fill(~allowed, -torch.inf).softmax(1).nan_to_num(0)
             anchor, match = positive.nonzero(as_tuple=True)
-            drawn = torch.multinomial(weight[anchor] + 1e-30, 1)[:, 0]
+            negative_index = torch.multinomial(weight[anchor] + 1e-30, 1)[:, 0]
             usable = weight.sum(1)[anchor] > 0
-            anchor, match, drawn = anchor[usable], match[usable], drawn[usable]
+            anchor, match, negative_index = anchor[usable], match[usable], negative_index[usable]
         pull = (0.2 + distance[anchor, match] - self.beta).relu()
-        push = (0.2 - distance[anchor, drawn] + self.beta).relu()
+        push = (0.2 - distance[anchor, negative_index] + self.beta).relu()
         return (pull.sum() + push.sum()) / ((pull > 0).sum() + (push > 0).sum()).clamp_min(1)
 
 
-class FastAP(nn.Module):
+class PlainFastAP(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         unit = F.normalize(embeddings)
         squared = 2 - 2 * unit @ unit.T
-        positive, negative = relation(labels)
+        positive, negative = pair_masks(labels)
         nodes = torch.linspace(0, 4, 11)
         pulse = (1 - (squared[:, :, None] - nodes).abs() / 0.4).relu()
-        right = (pulse * positive[:, :, None]).sum(1)
-        wrong = (pulse * negative[:, :, None]).sum(1).cumsum(1)
-        both = right.cumsum(1) + wrong
-        missed = (right * wrong / both.clamp_min(1e-12)).sum(1)
+        num_positive = (pulse * positive[:, :, None]).sum(1)
+        num_negative = (pulse * negative[:, :, None]).sum(1).cumsum(1)
+        total = num_positive.cumsum(1) + num_negative
+        missed = (num_positive * num_negative / total.clamp_min(1e-12)).sum(1)
         return (missed / positive.sum(1)).mean()
 
 
 BARE: dict[str, Callable[[int, int], nn.Module]] = {
-    "contrastive": lambda c, d: Contrastive(),
-    "triplet_semihard": lambda c, d: TripletSemihard(),
-    "multi_similarity_miner": lambda c, d: MultiSimilarityMiner(),
-    "arcface": ArcFace,
-    "margin": lambda c, d: Margin(),
-    "fastap": lambda c, d: FastAP(),
+    "contrastive": lambda c, d: PlainContrastive(),
+    "triplet_semihard": lambda c, d: PlainTripletSemihard(),
+    "multi_similarity_miner": lambda c, d: PlainMultiSimilarityMiner(),
+    "arcface": PlainArcFace,
+    "margin": lambda c, d: PlainMargin(),
+    "fastap": lambda c, d: PlainFastAP(),
 }
 
 
-def peers() -> dict[str, Callable[[int, int], tuple]]:
-    """Method → the peer's loss and miner for C classes and D dimensions, with equal options; none without it."""
-    try:
-        from pytorch_metric_learning import losses, miners
-    except ImportError:
-        return {}
-    return {
-        "contrastive": lambda c, d: (losses.ContrastiveLoss(pos_margin=0, neg_margin=1), None),
-        "triplet_semihard": lambda c, d: (
-            losses.TripletMarginLoss(margin=0.2),
-            miners.TripletMarginMiner(margin=0.2, type_of_triplets="semihard"),
-        ),
-        "multi_similarity_miner": lambda c, d: (
-            losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
-            miners.MultiSimilarityMiner(epsilon=0.1),
-        ),
-        "arcface": lambda c, d: (losses.ArcFaceLoss(c, d), None),
-        "margin": lambda c, d: (losses.MarginLoss(), miners.DistanceWeightedMiner()),
-        "fastap": lambda c, d: (losses.FastAPLoss(), None),
-    }
-
-
-# What the bare loop draws, steps and measures with.
+# Batches, optimiser and scores of the bare loop.
 
 
 def draw_batches(labels: Tensor, classes: int, samples: int) -> Iterator[Tensor]:
@@ -183,32 +162,35 @@ def draw_batches(labels: Tensor, classes: int, samples: int) -> Iterator[Tensor]
 
 
 def build_optimizer(config: RunConfig, head: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
-    own = config.optimizer
-    groups = [{"params": list(head.parameters()), "lr": own.lr, "weight_decay": own.weight_decay}]
+    settings = config.optimizer
+    groups = [{"params": list(head.parameters()), "lr": settings.lr, "weight_decay": settings.weight_decay}]
     if any(True for _ in loss.parameters()):
-        learned = {"lr": own.objective_lr, "weight_decay": own.objective_weight_decay}
-        groups.append({"params": list(loss.parameters()), **learned})
-    if own.name == "rmsprop":
+        loss_settings = {"lr": settings.objective_lr, "weight_decay": settings.objective_weight_decay}
+        groups.append({"params": list(loss.parameters()), **loss_settings})
+    if settings.name == "rmsprop":
         return torch.optim.RMSprop(groups, momentum=0.9)
-    return {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[own.name](groups)
+    return {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings.name](groups)
 
 
 def bare_scores(embeddings: Tensor, labels: Tensor) -> Scores:
     similarity = (embeddings @ embeddings.T).fill_diagonal_(-2)
     same = labels[:, None] == labels
-    numbers = same.sum(1) - 1
-    most = int(numbers.max())
-    hits = same.gather(1, similarity.topk(most).indices) & (torch.arange(most) < numbers[:, None])
-    precision = hits.cumsum(1) / torch.arange(1, most + 1)
-    return {"map@r": float(((precision * hits).sum(1) / numbers).mean()), "recall@1": float(hits[:, 0].float().mean())}
+    num_relevant = same.sum(1) - 1
+    max_relevant = int(num_relevant.max())
+    hits = same.gather(1, similarity.topk(max_relevant).indices) & (torch.arange(max_relevant) < num_relevant[:, None])
+    precision = hits.cumsum(1) / torch.arange(1, max_relevant + 1)
+    return {
+        "map@r": float(((precision * hits).sum(1) / num_relevant).mean()),
+        "recall@1": float(hits[:, 0].float().mean()),
+    }
 
 
 def peer_scores(calculator: object, embeddings: Tensor, labels: Tensor) -> Scores:
-    found = calculator.get_accuracy(embeddings, labels)
-    return {"map@r": found["mean_average_precision_at_r"], "recall@1": found["precision_at_1"]}
+    scores = calculator.get_accuracy(embeddings, labels)
+    return {"map@r": scores["mean_average_precision_at_r"], "recall@1": scores["precision_at_1"]}
 
 
-def train_plainly(
+def train_head(
     config: RunConfig,
     parts: Parts,
     start: dict[str, Tensor],
@@ -218,8 +200,8 @@ def train_plainly(
     score: Callable[[Tensor, Tensor], Scores],
     clock: Clock,
 ) -> Timing:
-    """The loop that both have: steps, validations between them, the best weights, the test."""
-    timing, began = Timing(), clock()
+    """The loop of both sides: steps, validations between them, the best weights, the test."""
+    timing, run_start = Timing(), clock()
     head = nn.Linear(*start["weight"].T.shape)
     head.load_state_dict(start)
     optimizer = build_optimizer(config, head, loss)
@@ -228,8 +210,8 @@ def train_plainly(
         with torch.no_grad():
             return score(F.normalize(head(part[0])), part[1])
 
-    best, kept = measure(parts.validation)["map@r"], start
-    since = time.perf_counter()
+    best, best_weights = measure(parts.validation)["map@r"], start
+    step_start = time.perf_counter()
     for step in range(1, config.training.steps + 1):
         features, labels = next(batches)
         embeddings = head(features)
@@ -237,24 +219,24 @@ def train_plainly(
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        timing.steps.append(time.perf_counter() - since)
+        timing.steps.append(time.perf_counter() - step_start)
         if step % config.training.validate_every == 0:
-            found = measure(parts.validation)["map@r"]
-            if found > best:
-                best, kept = found, {name: values.clone() for name, values in head.state_dict().items()}
-        since = time.perf_counter()
-    head.load_state_dict(kept)
+            map_at_r = measure(parts.validation)["map@r"]
+            if map_at_r > best:
+                best, best_weights = map_at_r, {name: values.clone() for name, values in head.state_dict().items()}
+        step_start = time.perf_counter()
+    head.load_state_dict(best_weights)
     timing.scores = measure(parts.test)
-    timing.whole = clock() - began
+    timing.whole = clock() - run_start
     return timing
 
 
 def train_bare(config: RunConfig, parts: Parts, start: dict[str, Tensor], clock: Clock = time.perf_counter) -> Timing:
     features, labels = parts.train
-    drawn = draw_batches(labels, config.batch.classes, config.batch.samples)
-    batches = ((features.index_select(0, rows), labels[rows]) for rows in drawn)
+    row_batches = draw_batches(labels, config.batch.classes, config.batch.samples)
+    batches = ((features.index_select(0, rows), labels[rows]) for rows in row_batches)
     loss = BARE[config.method](parts.classes, config.model.dim)
-    return train_plainly(config, parts, start, batches, loss, None, bare_scores, clock)
+    return train_head(config, parts, start, batches, loss, None, bare_scores, clock)
 
 
 def train_peer(config: RunConfig, parts: Parts, start: dict[str, Tensor], clock: Clock = time.perf_counter) -> Timing:
@@ -271,4 +253,4 @@ def train_peer(config: RunConfig, parts: Parts, start: dict[str, Tensor], clock:
     batches = iter(DataLoader(TensorDataset(features, labels), batch_size=size, sampler=sampler))
     loss, miner = peers()[config.method](parts.classes, config.model.dim)
     calculator = AccuracyCalculator(include=("mean_average_precision_at_r", "precision_at_1"), k="max_bin_count")
-    return train_plainly(config, parts, start, batches, loss, miner, partial(peer_scores, calculator), clock)
+    return train_head(config, parts, start, batches, loss, miner, partial(peer_scores, calculator), clock)

@@ -50,13 +50,13 @@ def make_study() -> StudyRecord:
 
 
 def make_thresholds(generator: np.random.Generator) -> ThresholdProfile:
-    """Accepted pairs of classes of five images whose distances scatter about levels of their own."""
+    """Accepted pairs of classes of five images whose distances scatter around class-specific levels."""
     thresholds = np.linspace(0.2, 1.4, THRESHOLDS)
-    own, others = (generator.normal(mean, 0.08, (CLASSES, 1)) for mean in (0.6, 1.2))
+    positive_levels, negative_levels = (generator.normal(mean, 0.08, (CLASSES, 1)) for mean in (0.6, 1.2))
     positives, negatives = IMAGES * (IMAGES - 1), IMAGES * IMAGES * (CLASSES - 1)
     class_positive, class_negative = (
         np.floor(pairs / (1 + np.exp((level - thresholds) / 0.05))).astype(np.int64)
-        for pairs, level in ((positives, own), (negatives, others))
+        for pairs, level in ((positives, positive_levels), (negatives, negative_levels))
     )
     return ThresholdProfile(
         thresholds=thresholds,

@@ -81,16 +81,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 0.3, 0.1])
     parser.add_argument("--measure-memory", type=float, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    if options.measure_memory is not None:
-        measure_memory(options, options.measure_memory)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.measure_memory is not None:
+        measure_memory(args, args.measure_memory)
         return
-    print(f"{options.method}, B = {options.batch}, {options.classes} classes, d = {options.dimension}")
+    print(f"{args.method}, B = {args.batch}, {args.classes} classes, d = {args.dimension}")
     print(f"{'rate':>8}{'ms':>10}{'× floor':>10}{'MB':>8}")
-    for rate in options.rates:
-        ours, floor = fastest(sampled_step(options, rate)), fastest(floor_step(options, rate))
-        print(f"{rate:>8g}{ours:>10.0f}{ours / floor:>10.2f}{peak_growth(rate):>8.0f}", flush=True)
+    for rate in args.rates:
+        milliseconds, floor = fastest(sampled_step(args, rate)), fastest(floor_step(args, rate))
+        print(f"{rate:>8g}{milliseconds:>10.0f}{milliseconds / floor:>10.2f}{peak_growth(rate):>8.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,12 +37,12 @@ from evaluation import RIGHT_KERNEL, memory, reset_memory
 DIMENSION, CLASSES, K = 128, 2_000, 10
 BATCHES = (1, 4, 16, 64)
 CALLS = 40
-"""Measured for each size of a batch, at most; and no more queries than there are, but a few."""
-AT_A_TIME = 64
-"""Queries of a product of numpy, whose memory is that of all similarities."""
+"""Maximum number of timed calls per batch size."""
+NUMPY_CHUNK_SIZE = 64
+"""Queries per product of NumPy, which holds all their similarities in memory."""
 SMALL = 2_000
-"""Items of the index that warms a library up."""
-MOST_QUERIES = 512
+"""Items of the warm-up index."""
+MAX_QUERIES = 512
 Search = Callable[[Any], Any]
 
 
@@ -67,20 +67,22 @@ def make_gallery(folder: Path, vectors: Any) -> None:
     draw = np.random.default_rng(1)
     labels = np.repeat(np.arange(40), 6)
     centres = draw.standard_normal((40, DIMENSION))
-    known = (0.7 * centres[labels] + draw.standard_normal((240, DIMENSION))).astype(np.float32)
-    gallery = em.Gallery.create(folder, em.Certificate.from_calibration(em.calibrate(known, labels, far=0.05)))
-    gallery.add(vectors, [f"{number:08d}" for number in range(len(vectors))])
+    calibration_vectors = (0.7 * centres[labels] + draw.standard_normal((240, DIMENSION))).astype(np.float32)
+    gallery = em.Gallery.create(
+        folder, em.Certificate.from_calibration(em.calibrate(calibration_vectors, labels, far=0.05))
+    )
+    gallery.add(vectors, [f"{index:08d}" for index in range(len(vectors))])
 
 
 def open_gallery(folder: Path, name: str = "gallery") -> Search:
     import equimetric as em
 
     gallery = em.Gallery.open(folder / name)
-    return lambda queries: [[int(match.id) for match in found] for found in gallery.search(queries, K)]
+    return lambda queries: [[int(match.id) for match in matches] for matches in gallery.search(queries, K)]
 
 
 def open_float_gallery(folder: Path) -> Search:
-    """As where products of codes are not faster."""
+    """The gallery with float32 products, as on machines where products of codes are not faster."""
     from equimetric.gallery import search
 
     search.max_query_code = lambda: None  # type: ignore[assignment]
@@ -108,7 +110,9 @@ def open_numpy(folder: Path) -> Search:
         return np.take_along_axis(nearest, order, 1).tolist()
 
     return lambda queries: [
-        row for start in range(0, len(queries), AT_A_TIME) for row in search(queries[start : start + AT_A_TIME])
+        row
+        for start in range(0, len(queries), NUMPY_CHUNK_SIZE)
+        for row in search(queries[start : start + NUMPY_CHUNK_SIZE])
     ]
 
 
@@ -129,7 +133,7 @@ def open_faiss_flat(folder: Path) -> Search:
 
 
 def open_faiss_hnsw(folder: Path) -> Search:
-    """A graph, 8 neighbours for each that is wanted, scored again."""
+    """A graph search for 8 K neighbours, scored again."""
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -138,9 +142,9 @@ def open_faiss_hnsw(folder: Path) -> Search:
     items = np.load(folder / "items.npy", mmap_mode="r")
 
     def search(queries: Any) -> Any:
-        found = np.sort(index.search(queries, 8 * K)[1], axis=1)
-        scores = np.einsum("qd,qkd->qk", queries, items[found])
-        return np.take_along_axis(found, np.argsort(-scores, axis=1, kind="stable")[:, :K], 1).tolist()
+        nearest = np.sort(index.search(queries, 8 * K)[1], axis=1)
+        scores = np.einsum("qd,qkd->qk", queries, items[nearest])
+        return np.take_along_axis(nearest, np.argsort(-scores, axis=1, kind="stable")[:, :K], 1).tolist()
 
     return search
 
@@ -167,11 +171,11 @@ def open_lancedb(folder: Path) -> Search:
 
     table = lancedb.connect(folder / "lance").open_table("items")
 
-    def one(query: Any) -> list[int]:
-        found = table.search(query).distance_type("dot").bypass_vector_index().limit(K).select(["id", "_distance"])
-        return list(found.to_arrow().column("id").to_pylist())
+    def search_one(query: Any) -> list[int]:
+        results = table.search(query).distance_type("dot").bypass_vector_index().limit(K).select(["id", "_distance"])
+        return list(results.to_arrow().column("id").to_pylist())
 
-    return lambda queries: [one(query) for query in queries]
+    return lambda queries: [search_one(query) for query in queries]
 
 
 AVX2 = ", AVX2"
@@ -206,7 +210,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "gallery in LanceDB": write_lance_gallery,
 }
 ONE_BY_ONE = ("lancedb, no index", "gallery in LanceDB")
-"""Contenders that take one query in a call."""
+"""Contenders that take one query per call."""
 
 
 def measure(name: str, folder: Path, count: int, results: Path) -> dict[str, Any]:
@@ -216,9 +220,9 @@ def measure(name: str, folder: Path, count: int, results: Path) -> dict[str, Any
 
         torch.set_num_threads(1)
     # Libraries take memory of their own at their first calls.
-    warm = CONTENDERS[name](folder / "small")
+    warm_up = CONTENDERS[name](folder / "small")
     for size in (*BATCHES, SMALL):
-        warm(np.load(folder / "small" / "queries.npy")[:size])
+        warm_up(np.load(folder / "small" / "queries.npy")[:size])
     queries, before = np.load(folder / "queries.npy")[:count].copy(), reset_memory()
     start = time.perf_counter()
     search = CONTENDERS[name](folder)
@@ -227,29 +231,29 @@ def measure(name: str, folder: Path, count: int, results: Path) -> dict[str, Any
     rates: dict[str, dict[str, float]] = {"cpu": {}, "elapsed": {}}
     for size in (1,) if name in ONE_BY_ONE else (*BATCHES, len(queries)):
         calls = max(3, min(CALLS, len(queries) // size))
-        taken = [_time(search, queries[_rows(number, size, len(queries))]) for number in range(calls)]
-        for clock, seconds in zip(rates, zip(*taken, strict=True), strict=True):
+        times = [_time(search, queries[_rows(call, size, len(queries))]) for call in range(calls)]
+        for clock, seconds in zip(rates, zip(*times, strict=True), strict=True):
             rates[clock][str(size)] = size / statistics.median(seconds)
-    found, resident, peak = search(queries), memory("VmRSS") - before, memory("VmHWM") - before
-    results.write_text(json.dumps(found))
+    neighbours, resident, peak = search(queries), memory("VmRSS") - before, memory("VmHWM") - before
+    results.write_text(json.dumps(neighbours))
     return {"opened": opened, **rates, "resident": resident, "peak": peak}
 
 
-def _rows(number: int, size: int, queries: int) -> slice:
-    """The queries of a call: others than those of the call before, where there are enough."""
-    start = number * size % (queries - size + 1)
+def _rows(call: int, size: int, queries: int) -> slice:
+    """The queries of a call: different ones from call to call, where there are enough."""
+    start = call * size % (queries - size + 1)
     return slice(start, start + size)
 
 
 def _time(search: Search, queries: Any) -> tuple[float, float]:
-    """Seconds of the processor, and seconds that passed."""
+    """CPU seconds and elapsed seconds."""
     passed, start = time.perf_counter(), time.process_time()
     search(queries)
     return time.process_time() - start, time.perf_counter() - passed
 
 
-def run_apart(name: str, folder: Path, peers: str, task: str, *arguments: str) -> Any:
-    """What a task of a contender prints, in a process of its own; None, and what is wrong, where it fails."""
+def run_in_subprocess(name: str, folder: Path, peers: str, task: str, *arguments: str) -> Any:
+    """The JSON output of a contender's task in a separate process, or {"missing": reason} where it fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if name.endswith(RIGHT_KERNEL):
         environment["OPENBLAS_CORETYPE"] = "SkylakeX" if "avx512f" in Path("/proc/cpuinfo").read_text() else "Haswell"
@@ -264,11 +268,11 @@ def run_apart(name: str, folder: Path, peers: str, task: str, *arguments: str) -
 
 
 def write_indexes(folder: Path, items: int, queries: int, chosen: list[str], peers: str) -> None:
-    """Vectors and the indexes of all contenders; those that are there stay."""
-    written = folder / "written.json"
-    done = json.loads(written.read_text()) if written.exists() else {}
-    for name in ["vectors", "gallery", *(one for one in WRITERS if one in chosen)]:
-        if name in done:
+    """Write vectors and the indexes of all contenders; existing ones are kept."""
+    seconds_file = folder / "written.json"
+    seconds = json.loads(seconds_file.read_text()) if seconds_file.exists() else {}
+    for name in ["vectors", "gallery", *(writer for writer in WRITERS if writer in chosen)]:
+        if name in seconds:
             continue
         start = time.perf_counter()
         if name == "vectors":
@@ -276,21 +280,23 @@ def write_indexes(folder: Path, items: int, queries: int, chosen: list[str], pee
             make_vectors(folder, items, queries)
         elif name == "gallery":
             make_gallery(folder / "gallery", np.load(folder / "items.npy"))
-        elif "missing" in run_apart(name, folder, peers, "--write"):
+        elif "missing" in run_in_subprocess(name, folder, peers, "--write"):
             continue
-        done[name] = round(time.perf_counter() - start, 1)
-        print(f"{name} of {items}: written in {done[name]} s", file=sys.stderr)
-        written.write_text(json.dumps(done))
+        seconds[name] = round(time.perf_counter() - start, 1)
+        print(f"{name} of {items}: written in {seconds[name]} s", file=sys.stderr)
+        seconds_file.write_text(json.dumps(seconds))
 
 
-def measure_apart(name: str, folder: Path, peers: str, count: int) -> dict[str, Any]:
-    """The measurements of a contender, and what it found."""
+def measure_in_subprocess(name: str, folder: Path, peers: str, count: int) -> dict[str, Any]:
+    """The measurements of a contender and its neighbours."""
     results = folder / "found.json"
-    measured = dict(run_apart(name, folder, peers, "--measure", "--results", str(results), "--queries", str(count)))
-    print(f"{name}: {measured}", file=sys.stderr, flush=True)
-    if "missing" not in measured:
-        measured["found"] = json.loads(results.read_text())
-    return measured
+    result = dict(
+        run_in_subprocess(name, folder, peers, "--measure", "--results", str(results), "--queries", str(count))
+    )
+    print(f"{name}: {result}", file=sys.stderr, flush=True)
+    if "missing" not in result:
+        result["found"] = json.loads(results.read_text())
+    return result
 
 
 def exact_neighbours(folder: Path, count: int) -> list[list[int]]:
@@ -299,9 +305,9 @@ def exact_neighbours(folder: Path, count: int) -> list[list[int]]:
     queries = np.load(folder / "queries.npy")[:count].astype(np.float64)
     best, scores = np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0))
     for start in range(0, len(items), 20_000):
-        here = items[start : start + 20_000].astype(np.float64)
-        scores = np.concatenate([scores, queries @ here.T], axis=1)
-        best = np.concatenate([best, np.tile(np.arange(start, start + len(here)), (len(queries), 1))], axis=1)
+        chunk = items[start : start + 20_000].astype(np.float64)
+        scores = np.concatenate([scores, queries @ chunk.T], axis=1)
+        best = np.concatenate([best, np.tile(np.arange(start, start + len(chunk)), (len(queries), 1))], axis=1)
         nearest = np.argpartition(-scores, K, axis=1)[:, :K]
         scores, best = np.take_along_axis(scores, nearest, 1), np.take_along_axis(best, nearest, 1)
     return [sorted(row) for row in best.tolist()]
@@ -313,24 +319,34 @@ def print_table(chosen: list[str], rounds: list[dict[str, dict[str, Any]]], exac
     print("queries/s at a time:  " + "".join(f"{size:>15}" for size in sizes) + f"{'MB':>13}{'peak MB':>9}", end="")
     print(f"{'opened s':>10}{'equal':>8}")
     for name in chosen:
-        taken = [one[name] for one in rounds]
-        if any("missing" in one for one in taken):
-            print(f"{name:<24}not run: {next(one['missing'] for one in taken if 'missing' in one)}")
+        results = [round_results[name] for round_results in rounds]
+        reason = next((result["missing"] for result in results if "missing" in result), None)
+        if reason is not None:
+            print(f"{name:<24}not run: {reason}")
             continue
         rates = [_cell(rounds, name, base, lambda run, size=size: run[clock].get(size)) for size in sizes]  # type: ignore[misc]
         resident = _cell(rounds, name, base, lambda run: float(run["resident"]))
         print(f"{name:<22}" + "".join(f"{cell:>15}" for cell in rates), end="")
-        print(f"{resident:>13}{statistics.median(run['peak'] for run in taken):>9.0f}", end="")
-        same = [sorted(row) == right for row, right in zip(taken[0]["found"], exact, strict=True)]
-        print(f"{statistics.median(run['opened'] for run in taken):>10.4f}{np.mean(same):>8.1%}")
+        print(f"{resident:>13}{statistics.median(run['peak'] for run in results):>9.0f}", end="")
+        equal = [sorted(row) == exact_row for row, exact_row in zip(results[0]["found"], exact, strict=True)]
+        print(f"{statistics.median(run['opened'] for run in results):>10.4f}{np.mean(equal):>8.1%}")
 
 
 def print_ratios(rounds: list[dict[str, dict[str, Any]]], name: str, base: str, clock: str) -> None:
     """The rates of one contender as multiples of another's, where both ran."""
-    if any("missing" in one.get(other, {"missing": ""}) for one in rounds for other in (name, base)):
+    if any(
+        "missing" in round_results.get(contender, {"missing": ""})
+        for round_results in rounds
+        for contender in (name, base)
+    ):
         return
     sizes = rounds[0][base][clock]
-    ratios = [statistics.median(one[name][clock][size] / one[base][clock][size] for one in rounds) for size in sizes]
+    ratios = [
+        statistics.median(
+            round_results[name][clock][size] / round_results[base][clock][size] for round_results in rounds
+        )
+        for size in sizes
+    ]
     print(f"{name} ÷ {base}: " + ", ".join(f"{ratio:.2f}" for ratio in ratios))
 
 
@@ -338,19 +354,25 @@ def _cell(
     rounds: list[dict[str, dict[str, Any]]], name: str, base: str, read: Callable[[dict[str, Any]], float | None]
 ) -> str:
     """The median of a value, and in brackets of its ratios to the base."""
-    values = [read(one[name]) for one in rounds]
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    values = [read(round_results[name]) for round_results in rounds]
+    present = [value for value in values if value is not None]
+    if len(present) < len(values):
         return ""
-    others = [read(one[base]) for one in rounds if "missing" not in one.get(base, {"missing": ""})]
-    ratios = [mine / other for mine, other in zip(known, others, strict=False) if other is not None]
-    return f"{statistics.median(known):,.0f}" + (f" ({statistics.median(ratios):.2f})" if ratios else "")
+    base_values = [
+        read(round_results[base])
+        for round_results in rounds
+        if "missing" not in round_results.get(base, {"missing": ""})
+    ]
+    ratios = [
+        value / base_value for value, base_value in zip(present, base_values, strict=False) if base_value is not None
+    ]
+    return f"{statistics.median(present):,.0f}" + (f" ({statistics.median(ratios):.2f})" if ratios else "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=50_000)
-    parser.add_argument("--queries", type=int, default=MOST_QUERIES, choices=range(1, MOST_QUERIES + 1), metavar="N")
+    parser.add_argument("--queries", type=int, default=MAX_QUERIES, choices=range(1, MAX_QUERIES + 1), metavar="N")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default=sys.executable, help="interpreter of the environment of the peers")
     parser.add_argument("--skip", nargs="+", default=[], choices=CONTENDERS, metavar="CONTENDER")
@@ -360,27 +382,27 @@ def main() -> None:
     parser.add_argument("--write", choices=WRITERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(options.measure, options.folder, options.queries, options.results)))
+    args = parser.parse_args()
+    if args.measure:
+        print(json.dumps(measure(args.measure, args.folder, args.queries, args.results)))
         return
-    if options.write:
-        WRITERS[options.write](options.folder)
+    if args.write:
+        WRITERS[args.write](args.folder)
         print(json.dumps({}))
         return
 
-    chosen = [name for name in CONTENDERS if name not in options.skip]
+    chosen = [name for name in CONTENDERS if name not in args.skip]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) if options.indexes is None else options.indexes / str(options.items)
-        write_indexes(folder, options.items, MOST_QUERIES, chosen, options.peers)
-        write_indexes(folder / "small", SMALL, 32, chosen, options.peers)
+        folder = Path(temporary) if args.indexes is None else args.indexes / str(args.items)
+        write_indexes(folder, args.items, MAX_QUERIES, chosen, args.peers)
+        write_indexes(folder / "small", SMALL, 32, chosen, args.peers)
         rounds = [
-            {one: measure_apart(one, folder, options.peers, options.queries) for one in chosen}
-            for _ in range(options.rounds)
+            {contender: measure_in_subprocess(contender, folder, args.peers, args.queries) for contender in chosen}
+            for _ in range(args.rounds)
         ]
-        clock = "elapsed" if options.elapsed else "cpu"
-        print(f"{options.items} × {DIMENSION}, {K} nearest, {options.rounds} rounds, by {clock} time; (÷ faiss)")
-        print_table(chosen, rounds, exact_neighbours(folder, options.queries), clock)
+        clock = "elapsed" if args.elapsed else "cpu"
+        print(f"{args.items} × {DIMENSION}, {K} nearest, {args.rounds} rounds, by {clock} time; (÷ faiss)")
+        print_table(chosen, rounds, exact_neighbours(folder, args.queries), clock)
         print_ratios(rounds, f"gallery{AVX2}", f"faiss flat{AVX2}", clock)
 
 

@@ -62,9 +62,9 @@ class PlainHier:
 
     def choose(self, distance: Tensor) -> tuple[Tensor, Tensor]:
         noise = -torch.empty_like(distance).exponential_().log()
-        share = (noise - distance / self.loss.tau).softmax(1)
-        place = share.argmax(1)
-        return one_hot(place, share.shape[1]) + share - share.detach(), place
+        probs = (noise - distance / self.loss.tau).softmax(1)
+        index = probs.argmax(1)
+        return one_hot(index, probs.shape[1]) + probs - probs.detach(), index
 
 
 class PlainPddm:
@@ -84,8 +84,12 @@ class PlainPddm:
         negative = scores.masked_fill(same, -torch.inf).argmax(1)
 
         def hinges(measure: Tensor, margin: float) -> Tensor:
-            near, far, other = measure[rows, positive], measure[rows, negative], measure[positive, negative[positive]]
-            return ((margin + far - near).relu() + (margin + other - near).relu()).mean()
+            near, far, far_from_positive = (
+                measure[rows, positive],
+                measure[rows, negative],
+                measure[positive, negative[positive]],
+            )
+            return ((margin + far - near).relu() + (margin + far_from_positive - near).relu()).mean()
 
         return hinges(scores, loss.a) + loss.lam * hinges(-squared, loss.b)
 
@@ -115,7 +119,7 @@ class PlainClustering:
     def greedy(self) -> list[int]:
         medoids: list[int] = []
         for _ in range(self.k):
-            trials = torch.tensor([[*medoids, one] for one in range(len(self.d))])
+            trials = torch.tensor([[*medoids, candidate] for candidate in range(len(self.d))])
             energy = -self.d[:, trials].amin(2).sum(0)
             score = energy + self.gamma * self.delta(self.assign(trials))
             score[medoids] = -torch.inf
@@ -124,12 +128,12 @@ class PlainClustering:
 
     def sweep(self, medoids: list[int]) -> list[int]:
         cluster, medoids = self.assign(torch.tensor([medoids]))[0], [*medoids]
-        for number in range(self.k):
-            members = (cluster == number).nonzero()[:, 0]
+        for index in range(self.k):
+            members = (cluster == index).nonzero()[:, 0]
             trials = torch.tensor(medoids).repeat(len(members), 1)
-            trials[:, number] = members
+            trials[:, index] = members
             score = self.gamma * self.delta(self.assign(trials)) - self.d[members][:, members].sum(0)
-            medoids[number] = int(members[(score >= score.max() - 1e-12).nonzero()[0]])
+            medoids[index] = int(members[(score >= score.max() - 1e-12).nonzero()[0]])
         return medoids
 
     def assign(self, trials: Tensor) -> Tensor:
@@ -162,22 +166,23 @@ def compare(row: str, size: int, dimension: int, rounds: int) -> str:
     """Median milliseconds of the textbook and of ours, their ratio, and the difference of the values."""
     torch.manual_seed(0)
     embeddings, labels = batch(size, dimension)
-    ours = em.objective(row, **({} if row == "structured_clustering" else {"dim": dimension}))
-    sides: dict[str, Objective] = {"ours": ours, "plain": PLAIN[row](ours)}
+    objective = em.objective(row, **({} if row == "structured_clustering" else {"dim": dimension}))
+    sides: dict[str, Objective] = {"ours": objective, "plain": PLAIN[row](objective)}
     times: dict[str, list[float]] = {side: [] for side in sides}
     values = {}
-    for number in range(rounds + 1):
-        for side in sorted(sides, reverse=bool(number % 2)):
+    for round_index in range(rounds + 1):
+        for side in sorted(sides, reverse=bool(round_index % 2)):
             torch.manual_seed(0)
             leaf = embeddings.detach().requires_grad_()
             start = time.process_time()
             value = sides[side](leaf, labels)
             value.backward()
             # The first of all rounds warms up.
-            times[side] += [1000 * (time.process_time() - start)] if number else []
+            times[side] += [1000 * (time.process_time() - start)] if round_index else []
             values[side] = value.item()
-    plain, own = (statistics.median(times[side]) for side in ("plain", "ours"))
-    return f"{row:<24}{plain:>11.1f}{own:>9.1f}{plain / own:>9.1f}{abs(values['plain'] - values['ours']):>12.1e}"
+    plain_ms, our_ms = (statistics.median(times[side]) for side in ("plain", "ours"))
+    difference = abs(values["plain"] - values["ours"])
+    return f"{row:<24}{plain_ms:>11.1f}{our_ms:>9.1f}{plain_ms / our_ms:>9.1f}{difference:>12.1e}"
 
 
 def main() -> None:
@@ -186,13 +191,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[128])
     parser.add_argument("--dimension", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    for size in options.batch:
-        print(f"\nB = {size}, d = {options.dimension}, {options.rounds} rounds, 1 thread")
+    for size in args.batch:
+        print(f"\nB = {size}, d = {args.dimension}, {args.rounds} rounds, 1 thread")
         print(f"{'':<24}{'textbook ms':>11}{'ours ms':>9}{'faster':>9}{'difference':>12}")
-        for row in options.rows:
-            print(compare(row, size, options.dimension, options.rounds), flush=True)
+        for row in args.rows:
+            print(compare(row, size, args.dimension, args.rounds), flush=True)
 
 
 if __name__ == "__main__":

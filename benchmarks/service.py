@@ -32,16 +32,16 @@ def search(address: str, bodies: list[bytes], ends_at: float, seconds: list[floa
     """One client: search until the time is over."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
     headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
-    number = 0
+    index = 0
     while time.perf_counter() < ends_at:
         started = time.perf_counter()
-        connection.request("POST", "/search?k=10", bodies[number % len(bodies)], headers)
+        connection.request("POST", "/search?k=10", bodies[index % len(bodies)], headers)
         response = connection.getresponse()
         response.read()
         seconds.append(time.perf_counter() - started)
         if response.status != 200:
             errors.append(response.status)
-        number += 1
+        index += 1
     connection.close()
 
 
@@ -51,9 +51,9 @@ def memory(address: str) -> float:
     connection.request("GET", "/metrics")
     figures = connection.getresponse().read().decode()
     connection.close()
-    found = re.search(r"^process_resident_memory_bytes (\S+)", figures, re.MULTILINE)
-    assert found
-    return float(found[1]) / 1e6
+    match = re.search(r"^process_resident_memory_bytes (\S+)", figures, re.MULTILINE)
+    assert match
+    return float(match[1]) / 1e6
 
 
 def measure(address: str, bodies: list[bytes], clients: int, duration: float) -> None:
@@ -80,9 +80,9 @@ def main() -> None:
     parser.add_argument("images", type=Path, nargs="*")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=2, help="memory that grows would show in the last")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        run(*(make_gallery(Path(made)) if chosen.gallery is None else (chosen.gallery, chosen.images)), chosen)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        run(*(make_gallery(Path(scratch)) if args.gallery is None else (args.gallery, args.images)), args)
 
 
 def make_gallery(folder: Path) -> tuple[Path, list[Path]]:
@@ -99,25 +99,25 @@ def make_gallery(folder: Path) -> tuple[Path, list[Path]]:
     em.export_run(folder / "run", folder / "model", threshold=ThresholdTarget(far=0.05), onnx=False)
     draw = np.random.default_rng(0)
     (folder / "photos").mkdir()
-    for number in range(200):
+    for index in range(200):
         pixels = draw.integers(0, 256, (200, 200), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "photos" / f"{number:03d}.jpg")
+        Image.fromarray(pixels).save(folder / "photos" / f"{index:03d}.jpg")
     index_source(folder / "model", folder / "photos", folder / "g.gallery")
     return folder / "g.gallery", sorted((folder / "photos").iterdir())[:8]
 
 
-def run(gallery: Path, images: list[Path], chosen: argparse.Namespace) -> None:
+def run(gallery: Path, images: list[Path], args: argparse.Namespace) -> None:
     """Start the service and print all rows."""
     command = [sys.executable, "-m", "equimetric", "serve", str(gallery), "--port", "0", "--read-only"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"http://\S+", process.stdout.readline() + process.stdout.readline())
-            assert found, "the service did not start"
+            match = re.search(r"http://\S+", process.stdout.readline() + process.stdout.readline())
+            assert match, "the service did not start"
             bodies = [form(image.read_bytes()) for image in images]
-            for _ in range(chosen.rounds):
+            for _ in range(args.rounds):
                 for clients in CLIENTS:
-                    measure(found[0], bodies, clients, chosen.seconds)
+                    measure(match[0], bodies, clients, args.seconds)
         finally:
             process.terminate()
 

@@ -40,7 +40,8 @@ from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
 from equimetric.training import completion, loop, train, train_trial, trials
 from equimetric.training.session import Session, open_session
-from plain_heads import BARE, Clock, Parts, Timing, peers, train_bare, train_peer
+from objectives import peers
+from plain_heads import BARE, Clock, Parts, Timing, train_bare, train_peer
 
 FEATURES, DIM, CLASSES, IMAGES = 1280, 128, 81, 67
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -71,23 +72,23 @@ def configuration(method: str, data: dict[str, Any], model: dict[str, Any], opti
 
 
 @dataclass
-class Parting:
-    """Seconds of a run that are steps, validations and test, by a clock."""
+class StageTimer:
+    """Seconds of a run spent in steps, validations and test, by a clock."""
 
     clock: Clock
     seconds: float = 0.0
 
     @contextmanager
     def measure(self) -> Iterator[None]:
-        """Time the work of a run inside the block; checkpoints are no part of it."""
+        """Time the work of a run inside the block, without checkpoints."""
 
         def timed(function: Any, sign: int) -> Any:
-            def call(*given: Any, **options: Any) -> Any:
-                began = self.clock()
+            def call(*args: Any, **kwargs: Any) -> Any:
+                start = self.clock()
                 try:
-                    return function(*given, **options)
+                    return function(*args, **kwargs)
                 finally:
-                    self.seconds += sign * (self.clock() - began)
+                    self.seconds += sign * (self.clock() - start)
 
             return call
 
@@ -102,30 +103,33 @@ class Parting:
 
 
 def train_ours(config: RunConfig, cache: RunCache, folder: Path, clock: Clock) -> tuple[Timing, float]:
-    """A run with the timing of its steps, and the share of its machinery."""
-    timing, parting, marks = Timing(), Parting(clock), [0.0]
+    """A run with the timing of its steps, and its share of overhead."""
+    timing, timer, marks = Timing(), StageTimer(clock), [0.0]
 
     def progress(*_: object) -> None:
         marks.append(time.perf_counter())
 
-    place = Path(tempfile.mkdtemp(dir=folder))
-    with parting.measure():
-        began = clock()
-        trained = train(config, folder=place / "run", progress=progress, cache=cache)
-        timing.whole = clock() - began
+    run_folder = Path(tempfile.mkdtemp(dir=folder))
+    with timer.measure():
+        start = clock()
+        trained = train(config, folder=run_folder / "run", progress=progress, cache=cache)
+        timing.whole = clock() - start
     every = config.training.validate_every
     # The first step of an epoch begins with a validation.
     timing.steps = [after - before for step, (before, after) in enumerate(pairwise(marks), 1) if step % every > 1]
     timing.scores = dict(trained.metrics)
-    return timing, 1 - parting.seconds / timing.whole
+    return timing, 1 - timer.seconds / timing.whole
 
 
-def parts_of(config: RunConfig, cache: RunCache) -> tuple[Parts, dict[str, torch.Tensor]]:
-    """What the other loops get: features and labels by part, and the head as a run starts it."""
+def load_parts(config: RunConfig, cache: RunCache) -> tuple[Parts, dict[str, torch.Tensor]]:
+    """Inputs of the other loops: features and labels by part, and the initial head of a run."""
     data = cache.data(config)
     session = open_session(config, trials.NULL_FOLDER, data, SINGLE, cache)
-    seen = session.data
-    parts = {part: (seen.images(part), seen.dataset.labels[seen.rows(part)]) for part in ("validation", "test")}
+    eval_data = session.data
+    parts = {
+        part: (eval_data.images(part), eval_data.dataset.labels[eval_data.rows(part)])
+        for part in ("validation", "test")
+    }
     train_part = (session.train_data.images, session.train_data.labels)
     start = {name: values.clone() for name, values in session.learner.network.head.state_dict().items()}
     return Parts(train=train_part, **parts), start
@@ -133,17 +137,17 @@ def parts_of(config: RunConfig, cache: RunCache) -> tuple[Parts, dict[str, torch
 
 @dataclass
 class Row:
-    """What was measured of a method."""
+    """Measurements of a method."""
 
     ours: list[Timing] = field(default_factory=list)
     trials: list[float] = field(default_factory=list)
     bare: list[Timing] = field(default_factory=list)
     peer: list[Timing] = field(default_factory=list)
-    machinery: list[float] = field(default_factory=list)
+    overhead: list[float] = field(default_factory=list)
 
-    def ratio(self, one: str, other: str) -> float:
+    def ratio(self, name: str, base: str) -> float:
         return statistics.median(
-            a.whole / b.whole for a, b in zip(getattr(self, one), getattr(self, other), strict=True)
+            a.whole / b.whole for a, b in zip(getattr(self, name), getattr(self, base), strict=True)
         )
 
     def step(self, name: str) -> float:
@@ -154,22 +158,22 @@ class Row:
 
 
 def measure(config: RunConfig, cache: RunCache, folder: Path, repeats: int, clock: Clock) -> Row:
-    """Trainings that take turns: a run, the bare loop, a trial, the peer's loop."""
+    """Interleaved trainings: a run, the bare loop, a trial, the peer's loop."""
     row = Row()
-    parts, start = parts_of(config, cache)
+    parts, start = load_parts(config, cache)
     with_peer = config.method in peers()
-    for number in range(repeats + 1):
-        timing, machinery = train_ours(config, cache, folder, clock)
-        bare = train_bare(config, parts, start, clock)
-        began = clock()
+    for repeat in range(repeats + 1):
+        timing, overhead = train_ours(config, cache, folder, clock)
+        bare_timing = train_bare(config, parts, start, clock)
+        start_time = clock()
         train_trial(config, cache=cache)
-        trial = clock() - began
+        trial_seconds = clock() - start_time
         peer = train_peer(config, parts, start, clock) if with_peer else None
-        if number:  # the first ones set things up
+        if repeat:  # the first ones set things up
             row.ours.append(timing)
-            row.machinery.append(machinery)
-            row.bare.append(bare)
-            row.trials.append(trial)
+            row.overhead.append(overhead)
+            row.bare.append(bare_timing)
+            row.trials.append(trial_seconds)
             row.peer += [] if peer is None else [peer]
     return row
 
@@ -181,7 +185,7 @@ def report(method: str, row: Row) -> str:
         f"{row.whole('ours'):>8.3f}{statistics.median(row.trials):>8.3f}{row.whole('bare'):>8.3f}",
         f"{row.whole('peer') if row.peer else float('nan'):>8.3f}",
         f"{row.ratio('ours', 'bare'):>8.2f}{row.ratio('peer', 'ours') if row.peer else float('nan'):>8.2f}",
-        f"{100 * statistics.median(row.machinery):>9.1f} %",
+        f"{100 * statistics.median(row.overhead):>9.1f} %",
     ]
     return "".join(cells)
 
@@ -189,27 +193,27 @@ def report(method: str, row: Row) -> str:
 def count_per_hour(arguments: list[str], workers: int) -> tuple[float, float]:
     """Runs and trials per hour of some processes that work at the same time, each for half a minute."""
     command = [sys.executable, __file__, *arguments, "--work"]
-    found = []
+    rates = []
     for kind in ("run", "trial"):
         processes = [subprocess.Popen([*command, kind], stdout=subprocess.PIPE, text=True) for _ in range(workers)]
-        found.append(sum(float(process.communicate()[0].split()[-1]) for process in processes))
-    return found[0], found[1]
+        rates.append(sum(float(process.communicate()[0].split()[-1]) for process in processes))
+    return rates[0], rates[1]
 
 
 def work(kind: str, configs: list[RunConfig], folder: Path, clock: Clock, seconds: float = 30.0) -> float:
     """Trainings per hour of this process, method after method, without the first ones, which set things up."""
-    cache, done, began = RunCache(), -len(configs), 0.0
+    cache, num_done, start = RunCache(), -len(configs), 0.0
     while True:
         for config in configs:
-            if done == 0:
-                began = clock()
+            if num_done == 0:
+                start = clock()
             if kind == "trial":
                 train_trial(config, cache=cache)
             else:
                 train(config, folder=Path(tempfile.mkdtemp(dir=folder)) / "run", cache=cache)
-            done += 1
-            if done > 0 and clock() - began > seconds:
-                return 3600 * done / (clock() - began)
+            num_done += 1
+            if num_done > 0 and clock() - start > seconds:
+                return 3600 * num_done / (clock() - start)
 
 
 def main() -> None:
@@ -224,36 +228,36 @@ def main() -> None:
     parser.add_argument("--split", default="split")
     parser.add_argument("--workers", type=int, default=2, help="processes of the count per hour; 0 leaves it out")
     parser.add_argument("--work", choices=("run", "trial"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as place, use_threads(1):
-        folder = Path(place)
-        if options.images is None:
+    with tempfile.TemporaryDirectory() as scratch, use_threads(1):
+        folder = Path(scratch)
+        if args.images is None:
             data: dict[str, Any] = {"name": "features", "options": {"file": str(write_features(folder))}}
             model: dict[str, Any] = {}
         else:
-            listed = {"file": options.images, "label": options.label, "split": options.split}
-            data = {"name": "manifest", "options": listed, "transform": "imagenet"}
+            data_options = {"file": args.images, "label": args.label, "split": args.split}
+            data = {"name": "manifest", "options": data_options, "transform": "imagenet"}
             model = {"backbone": "efficientnet_lite0", "pretrained": "package", "frozen": True}
-        configs = [configuration(method, data, model, options) for method in options.methods]
-        if options.work:
-            print(work(options.work, configs, folder, CLOCKS[options.clock]))
+        configs = [configuration(method, data, model, args) for method in args.methods]
+        if args.work:
+            print(work(args.work, configs, folder, CLOCKS[args.clock]))
             return
         cache = RunCache()
-        print(f"heads of 1280 → 128, 8 × 4 rows, {options.steps:,} steps, {options.optimizer}, {options.clock} time")
+        print(f"heads of 1280 → 128, 8 × 4 rows, {args.steps:,} steps, {args.optimizer}, {args.clock} time")
         print(f"{'':<24}{'ms a step':>14}{'':>7}{'s a training':>25}{'':>7}{'ratios':>16}")
         print(
             f"{'method':<24}{'ours':>7}{'bare':>7}{'peer':>7}{'ours':>8}{'trial':>8}{'bare':>8}{'peer':>8}"
             f"{'÷ bare':>8}{'peer ÷':>8}{'machinery':>11}"
         )
         for config in configs:
-            row = measure(config, cache, folder, options.repeats, CLOCKS[options.clock])
+            row = measure(config, cache, folder, args.repeats, CLOCKS[args.clock])
             print(report(config.method, row), flush=True)
-        if options.workers:
+        if args.workers:
             arguments = [argument for argument in sys.argv[1:] if argument != "--work"]
-            runs, tried = count_per_hour(arguments, options.workers)
-            rates = f"{runs:,.0f} runs or {tried:,.0f} trials per hour of {options.clock} time"
-            print(f"{options.workers} processes: {rates}")
+            num_runs, num_trials = count_per_hour(arguments, args.workers)
+            rates = f"{num_runs:,.0f} runs or {num_trials:,.0f} trials per hour of {args.clock} time"
+            print(f"{args.workers} processes: {rates}")
 
 
 if __name__ == "__main__":

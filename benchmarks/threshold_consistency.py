@@ -39,19 +39,19 @@ Scores = Mapping[str, float]
 
 def run_folders(study: Path) -> dict[str, list[Path]]:
     """The finished runs of every row."""
-    found: dict[str, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for file in sorted(study.glob("*/*/result.json")):
-        found.setdefault(file.parent.parent.name, []).append(file.parent)
-    return found
+        folders.setdefault(file.parent.parent.name, []).append(file.parent)
+    return folders
 
 
 def evaluate_run(folder: Path, strengths: list[float]) -> tuple[dict[str, Scores], CohortSetting | None]:
-    """The figures of a run by kind of cohort, and what its validation classes chose."""
+    """The figures of a run by kind of cohort, and the cohort setting chosen on its validation classes."""
     result = load_run(folder).result
     figures: dict[str, Scores] = {"none": result.plain}
     for strength in strengths:
-        _, found = embed_run(folder, cohort=CohortOverride("train", strength, "mean"))
-        figures[f"λ = {strength:g}"] = dict(evaluate(**found.arrays(), metrics=list(COLUMNS)))
+        _, samples = embed_run(folder, cohort=CohortOverride("train", strength, "mean"))
+        figures[f"λ = {strength:g}"] = dict(evaluate(**samples.arrays(), metrics=list(COLUMNS)))
     figures["chosen"] = result.metrics
     return figures, result.cohort
 
@@ -76,12 +76,12 @@ def draw(title: str, rows: Mapping[str, Mapping[str, list[Scores]]], file: Path)
         for name, kinds in rows.items():
             colour = "#d55e00" if name.endswith("+tcm") else "#999999" if name in BASELINES else "#0072b2"
             points = [
-                (100 * mean(one["tar@far=1e-2"] for one in runs), 1000 * mean(one[metric] for one in runs))
+                (100 * mean(scores["tar@far=1e-2"] for scores in runs), 1000 * mean(scores[metric] for scores in runs))
                 for runs in kinds.values()
             ]
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.8)
-            for number, point in enumerate(points):
-                hollow = number == 0
+            for index, point in enumerate(points):
+                hollow = index == 0
                 axes.plot(*point, "o", color=colour, markerfacecolor="white" if hollow else colour, markersize=5)
             if not name.endswith("+tcm"):
                 axes.annotate(name, points[0], fontsize="x-small", xytext=(4, 3), textcoords="offset points")
@@ -91,8 +91,8 @@ def draw(title: str, rows: Mapping[str, Mapping[str, list[Scores]]], file: Path)
         axes.tick_params(which="minor", labelsize="x-small")
         axes.grid(alpha=0.3)
     order = " → ".join(next(iter(rows.values())))
-    words = f"{title}\ncohort: {order}, starting from the hollow point; blue plain, orange with TCM, grey not trained"
-    figure.suptitle(words, fontsize="small")
+    caption = f"{title}\ncohort: {order}, starting from the hollow point; blue plain, orange with TCM, grey not trained"
+    figure.suptitle(caption, fontsize="small")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100)
 
@@ -102,22 +102,22 @@ def main() -> None:
     parser.add_argument("studies", nargs="+", type=Path, help="folders of studies")
     parser.add_argument("--strengths", nargs="*", type=float, default=[], help="of cohorts of the training classes")
     parser.add_argument("--figures", type=Path, help="folder to draw into, one figure for each study")
-    options = parser.parse_args()
-    for study in options.studies:
+    args = parser.parse_args()
+    for study in args.studies:
         print(f"\n## {study.name}\n")
         print("| method | cohort | " + " | ".join(title for title, _ in COLUMNS.values()) + " |")
         print("|---|---|" + "---:|" * len(COLUMNS))
         chosen: dict[str, Counter[str]] = {}
         rows: dict[str, dict[str, list[Scores]]] = {}
         for name, folders in run_folders(study).items():
-            evaluated = [evaluate_run(folder, options.strengths) for folder in folders]
+            evaluated = [evaluate_run(folder, args.strengths) for folder in folders]
             rows[name] = {kind: [figures[kind] for figures, _ in evaluated] for kind in evaluated[0][0]}
             for kind, runs in rows[name].items():
                 print_row(name, kind, runs)
             settings = [setting for _, setting in evaluated if setting is not None]
-            chosen[name] = Counter(f"{one.part}, {one.form}, λ = {one.strength:g}" for one in settings)
-        if options.figures is not None:
-            draw(study.name, rows, options.figures / f"{study.name}.png")
+            chosen[name] = Counter(f"{setting.part}, {setting.form}, λ = {setting.strength:g}" for setting in settings)
+        if args.figures is not None:
+            draw(study.name, rows, args.figures / f"{study.name}.png")
         print("\nChosen on validation classes:\n")
         for name, counts in chosen.items():
             print(f"* {name}: {'; '.join(f'{text} ({times}×)' for text, times in counts.items())}")

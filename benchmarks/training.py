@@ -35,27 +35,11 @@ from equimetric.runs.result import DataShape
 from equimetric.training import train
 from equimetric.training.optimizers import build_optimizer
 from equimetric.training.sampling import build_run_batches
+from objectives import median_ratio, peers
 
 WARM_UP = 5
 
 Step = Callable[[], None]
-
-
-def peers() -> dict[str, Callable[[int, int], tuple]]:
-    """Method → the peer's loss and miner for C classes and D dimensions, with equal options."""
-    try:
-        from pytorch_metric_learning import losses, miners
-    except ImportError:
-        return {}
-    return {
-        "contrastive": lambda c, d: (losses.ContrastiveLoss(), None),
-        "multi_similarity_miner": lambda c, d: (
-            losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
-            miners.MultiSimilarityMiner(epsilon=0.1),
-        ),
-        "margin": lambda c, d: (losses.MarginLoss(), miners.DistanceWeightedMiner()),
-        "arcface": lambda c, d: (losses.ArcFaceLoss(c, d), None),
-    }
 
 
 def bare_step(config: RunConfig, training: Dataset, shape: DataShape) -> Step:
@@ -113,7 +97,7 @@ def plain_step(config: RunConfig, training: Dataset, shape: DataShape) -> Step:
 
 
 def measure(method: str, steps: int, threads: int) -> dict[str, list[float]]:
-    """Seconds of every step of each; the loop calls back after each of its steps, and there the others take theirs."""
+    """Seconds of every step of each contender; the others take their steps in the progress callback of the loop."""
     config = load_config(
         {
             "method": method,
@@ -125,21 +109,21 @@ def measure(method: str, steps: int, threads: int) -> dict[str, list[float]]:
     data = load_run_data(config.data)
     config = fit_to_data(config, data.shape)
     training = data.dataset.subset(data.split.train)
-    others = {"bare": bare_step(config, training, data.shape)}
+    steps_by_name = {"bare": bare_step(config, training, data.shape)}
     if method in peers():
-        others["peer"] = plain_step(config, training, data.shape)
-    times: dict[str, list[float]] = {name: [] for name in ("ours", *others)}
-    since = time.perf_counter()
+        steps_by_name["peer"] = plain_step(config, training, data.shape)
+    times: dict[str, list[float]] = {name: [] for name in ("ours", *steps_by_name)}
+    step_start = time.perf_counter()
 
-    def take_turns(number: int, _: object) -> None:
-        nonlocal since
-        times["ours"].append(time.perf_counter() - since)
+    def take_turns(step_index: int, _: object) -> None:
+        nonlocal step_start
+        times["ours"].append(time.perf_counter() - step_start)
         # In alternating order, so that none always follows the same one.
-        for name, step in list(others.items())[:: 1 if number % 2 else -1]:
-            begin = time.perf_counter()
+        for name, step in list(steps_by_name.items())[:: 1 if step_index % 2 else -1]:
+            start = time.perf_counter()
             step()
-            times[name].append(time.perf_counter() - begin)
-        since = time.perf_counter()
+            times[name].append(time.perf_counter() - start)
+        step_start = time.perf_counter()
 
     with tempfile.TemporaryDirectory() as folder:
         train(config, folder=Path(folder) / "run", progress=take_turns)
@@ -147,20 +131,16 @@ def measure(method: str, steps: int, threads: int) -> dict[str, list[float]]:
     return {name: values[WARM_UP:-1] for name, values in times.items()}
 
 
-def median_ratio(times: dict[str, list[float]], one: str, other: str) -> float:
-    return statistics.median(a / b for a, b in zip(times[one], times[other], strict=True))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--methods", nargs="+", default=["contrastive", "multi_similarity_miner", "margin", "arcface"])
-    options = parser.parse_args()
-    print(f"small_cnn on glyphs, 32 × 4 images, {options.threads} threads, {options.steps} steps")
+    args = parser.parse_args()
+    print(f"small_cnn on glyphs, 32 × 4 images, {args.threads} threads, {args.steps} steps")
     print(f"{'method':<24}{'ms a step':>10}{'÷ bare':>9}{'peer ÷ ours':>13}")
-    for method in options.methods:
-        times = measure(method, options.steps, options.threads)
+    for method in args.methods:
+        times = measure(method, args.steps, args.threads)
         row = f"{method:<24}{1000 * statistics.median(times['ours']):>10.2f}{median_ratio(times, 'ours', 'bare'):>9.3f}"
         print(row + (f"{median_ratio(times, 'peer', 'ours'):>13.2f}" if "peer" in times else ""), flush=True)
 

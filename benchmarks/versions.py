@@ -36,7 +36,7 @@ ROWS = [
 
 SAMPLES = 4
 ROUND = 0.02
-"""CPU seconds of one round at least."""
+"""Minimum CPU seconds of one round."""
 
 
 def batch(size: int, dimension: int) -> tuple[Any, Any]:
@@ -60,10 +60,10 @@ def make_step(row: str, size: int, dimension: int) -> Callable[[], None]:
     embeddings, labels = batch(size, dimension)
     if row == "evaluate":
         return lambda: em.evaluate(embeddings, labels) and None
-    given = {"classes": int(labels.max()) + 1, "dim": dimension}
-    for names in chain.from_iterable(combinations(given, number) for number in range(3)):
+    candidates = {"classes": int(labels.max()) + 1, "dim": dimension}
+    for names in chain.from_iterable(combinations(candidates, num_options) for num_options in range(3)):
         try:
-            objective = em.objective(row, **{name: given[name] for name in names})
+            objective = em.objective(row, **{name: candidates[name] for name in names})
             break
         except em.EquimetricError as error:
             reason = error
@@ -121,15 +121,15 @@ def serve() -> None:
         print((time.process_time() - start) / repeat, flush=True)
 
 
-def peak_growth(make: Callable[[int], Callable[[], None]], size: int) -> float:
+def peak_growth(make_sized: Callable[[int], Callable[[], None]], size: int) -> float:
     """MB by which the peak memory of this process grows during a step of this size, after a small one."""
 
     def status(field: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(field))
 
-    make(32)()
-    step = make(size)
+    make_sized(32)()
+    step = make_sized(size)
     Path("/proc/self/clear_refs").write_text("5")
     before = status("VmRSS")
     step()
@@ -144,9 +144,9 @@ class Version:
         command = [sys.executable, __file__, "--serve"]
         # Freed blocks are kept: whether they return to the system depends on what a process freed before, and decides
         # more about the time of a step than its operations do.
-        kept = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+        allocator = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**self.environment, **kept}
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**self.environment, **allocator}
         )
 
     def ask(self, request: object) -> Any:
@@ -160,8 +160,8 @@ class Version:
         command = [sys.executable, __file__, "--measure-memory", row, str(size), str(dimension)]
         # Large blocks go back to the system at once, so that peak memory is that of live tensors.
         environment = {**self.environment, "MALLOC_MMAP_THRESHOLD_": "65536"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-        return float(done.stdout)
+        finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        return float(finished.stdout)
 
     def close(self) -> None:
         assert self.process.stdin
@@ -171,18 +171,18 @@ class Version:
 
 def compare(old: Version, new: Version, row: str, size: int, dimension: int, rounds: int) -> tuple[float, ...]:
     """Milliseconds of the new version; the ratios new / old of the medians and of the least over the rounds."""
-    once = max(version.ask([row, size, dimension]) for version in (old, new))
-    repeat = max(1, int(ROUND / max(once, 1e-6)))
+    single = max(version.ask([row, size, dimension]) for version in (old, new))
+    repeat = max(1, int(ROUND / max(single, 1e-6)))
     times: dict[Version, list[float]] = {old: [], new: []}
-    for number in range(rounds):
-        for version in (old, new) if number % 2 else (new, old):
+    for round_index in range(rounds):
+        for version in (old, new) if round_index % 2 else (new, old):
             times[version].append(version.ask(repeat))
-    middle, least = ([reduce(times[version]) for version in (old, new)] for reduce in (statistics.median, min))
-    return 1000 * middle[1], middle[1] / middle[0], least[1] / least[0]
+    medians, minima = ([reduce(times[version]) for version in (old, new)] for reduce in (statistics.median, min))
+    return 1000 * medians[1], medians[1] / medians[0], minima[1] / minima[0]
 
 
 def compare_launches(trees: tuple[str, str], row: str, size: int, options: argparse.Namespace) -> tuple[float, ...]:
-    """`compare` in fresh processes, medians over the launches: the memory that a process is given is luck as well."""
+    """`compare` in fresh processes, medians over the launches: memory placement differs between processes."""
     launches = []
     for _ in range(options.launches):
         old, new = Version(trees[0]), Version(trees[1])
@@ -205,36 +205,36 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help="compare peak memory as well")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--measure-memory", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve:
+    args = parser.parse_args()
+    if args.serve:
         serve()
         return
-    if options.measure_memory:
-        row, size, dimension = options.measure_memory
+    if args.measure_memory:
+        row, size, dimension = args.measure_memory
         print(peak_growth(lambda size: make_step(row, size, int(dimension)), int(size)))
         return
-    if not options.new:
+    if not args.new:
         parser.error("give two source trees, the old and the new")
-    old, new = Version(options.old), Version(options.new)
-    for size in options.batch:
-        print(f"\nB = {size}, d = {options.dimension}, {options.rounds} rounds, 1 thread")
+    old, new = Version(args.old), Version(args.new)
+    for size in args.batch:
+        print(f"\nB = {size}, d = {args.dimension}, {args.rounds} rounds, 1 thread")
         columns = f"{'':<24}{'ms':>9}{'new ÷ old':>11}{'of least':>10}"
-        columns += f"{'calls':>8}{'written':>9}" if options.count else ""
-        print(columns + (f"{'MB':>9}{'new ÷ old':>11}" if options.memory else ""))
-        for row in options.rows:
+        columns += f"{'calls':>8}{'written':>9}" if args.count else ""
+        print(columns + (f"{'MB':>9}{'new ÷ old':>11}" if args.memory else ""))
+        for row in args.rows:
             milliseconds, ratio, of_least = (
-                compare_launches((options.old, options.new), row, size, options)
-                if options.launches
-                else compare(old, new, row, size, options.dimension, options.rounds)
+                compare_launches((args.old, args.new), row, size, args)
+                if args.launches
+                else compare(old, new, row, size, args.dimension, args.rounds)
             )
             line = f"{row:<24}{milliseconds:>9.2f}{ratio:>11.3f}{of_least:>10.3f}"
-            if options.count:
+            if args.count:
                 for version in (old, new):
-                    version.ask([row, size, options.dimension])
+                    version.ask([row, size, args.dimension])
                 (calls, written), (old_calls, old_written) = new.ask("count"), old.ask("count")
                 line += f"{calls / old_calls:>8.3f}{written / old_written:>9.3f}"
-            if options.memory:
-                before, after = (version.memory(row, size, options.dimension) for version in (old, new))
+            if args.memory:
+                before, after = (version.memory(row, size, args.dimension) for version in (old, new))
                 line += f"{after:>9.1f}{after / max(before, 0.1):>11.3f}"
             print(line, flush=True)
     old.close()

@@ -22,8 +22,8 @@ def benchmark_pages() -> dict[str, tuple[str, str]]:
         "",
         "Every claim about speed or memory has a script in `benchmarks/` that runs the other side in turns with ours"
         " and prints ratios. `python benchmarks/record.py SCRIPT …` runs one and keeps what it printed, with date,"
-        " versions and the load of the machine; below are these records, word for word. Other processes were running"
-        " beside most of them: ratios of two sides that take turns change little by that, absolute times do.",
+        " versions and the load of the machine; below are these records, word for word. Other processes were"
+        " running during most of them: since both sides alternate, load affects absolute times but hardly the ratios.",
         "",
         "| script | what its last run shows |",
         "|---|---|",

@@ -7,7 +7,9 @@ import griffe
 
 __all__ = ["AlignedLists", "list_columns"]
 
-COLUMN = re.compile(r"^ *([\w, *`.]+?)  +(\S.*)$")
+COLUMN = re.compile(r"^ {0,4}([\w*`][\w, *`.…]*?)  +(\S.*)$")
+LONG_NAME = re.compile(r"^(\w+(?:, \w+)*)\n {5,}(?=\S)", re.MULTILINE)
+"""Names that leave no place for their meaning, which stands in the next line."""
 
 
 class AlignedLists(griffe.Extension):
@@ -21,8 +23,13 @@ class AlignedLists(griffe.Extension):
 
 def list_columns(text: str) -> str:
     """Two lines or more of `name   meaning`, with what continues them, as a Markdown list."""
-    paragraphs = text.split("\n\n")
-    return "\n\n".join(as_list(one) if is_column(one.splitlines()) else one for one in paragraphs)
+    return "\n\n".join(map(list_column, text.split("\n\n")))
+
+
+def list_column(paragraph: str) -> str:
+    """One paragraph, as a list if it is a column."""
+    joined = LONG_NAME.sub(r"\1  ", paragraph)
+    return as_list(joined) if is_column(joined.splitlines()) else paragraph
 
 
 def is_column(lines: list[str]) -> bool:

@@ -17,7 +17,7 @@ from equimetric.evaluation import evaluate, threshold_consistency
 from equimetric.explain import pair_weights
 from equimetric.objectives import Context, build_objective
 from equimetric.studies.statistics import RowComparison
-from website.figures import BOTTOM, HEIGHT, TOP, at, axes, dotted
+from website.figures import BOTTOM, HEIGHT, TOP, at, axes, dotted, end_label, level_of, value_range
 
 __all__ = ["batch_figure", "choice_figure", "run_examples", "utility_figure", "verdict_figure"]
 
@@ -51,26 +51,28 @@ def batch_figure(method: str, caption: str) -> str:
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
             objective = build_objective(method, {}, Context(classes=8, dim=16, images=32)).double()
-            weights = pair_weights(objective, vectors.double(), labels).abs()
+            weights = pair_weights(objective, vectors.double(), labels)
     except EquimetricError:
         return ""
-    if weights.shape != (32, 32) or not 0 < float(weights.max()) < float("inf"):
+    if weights.shape != (32, 32) or not 0 < float(weights.abs().max()) < float("inf"):
         return ""
     unit = torch.nn.functional.normalize(vectors.double())
     cosine, same = unit @ unit.T, labels[:, None] == labels
     sides = {"positive": same & ~torch.eye(32, dtype=torch.bool), "negative": ~same}
-    largest = float(weights.max())
+    largest = float(weights.abs().max())
+    share = weights / largest
+    low, high = value_range(share.numpy())
     dots = "".join(
-        f'<path class="dots {side}" d="{dotted(places(cosine[kept], weights[kept] / largest))}"/>'
+        f'<path class="dots {side}" d="{dotted(places(cosine[kept], share[kept], low, high))}"/>'
         for side, kept in sides.items()
     )
-    return axes(f"{largest:.2g}", dots, caption)
+    top, base = (end_label(end, [largest], apart=False) for end in (high, low))
+    return axes(top, dots, caption, base=base, zero=(low, high))
 
 
-def places(cosine: Tensor, height: Tensor) -> np.ndarray:
+def places(cosine: Tensor, height: Tensor, low: float, high: float) -> np.ndarray:
     """(N, 2) where dots stand in the axes."""
-    x = [at(one) for one in cosine.tolist()]
-    return np.stack([np.array(x), HEIGHT - BOTTOM - height.numpy() * (HEIGHT - BOTTOM - TOP)], axis=1)
+    return np.array([(at(x), level_of(y, low, high)) for x, y in zip(cosine.tolist(), height.tolist(), strict=True)])
 
 
 def choice_figure(names: Mapping[str, Any]) -> str:
@@ -90,7 +92,7 @@ def reference_labels(weights: Tensor, labels: Tensor) -> Tensor:
 
 
 def matrix_figure(share: Tensor, positive: Tensor, title: str) -> str:
-    """Squares as dark as the weight of their pair is large."""
+    """Squares in a colour as strong as the weight of their pair is large."""
     rows, columns = share.shape
     squares = []
     for side, kept in (("positive", positive), ("negative", ~positive)):

@@ -26,6 +26,9 @@ LOWERED = dict(zip("₀₁₂₊", "012+", strict=True))
 STRONG = frozenset("=Σ≤≥∈·‖√∂⊙≠∩←±∓")
 OPENING, CLOSING = "([{", ")]}"
 
+LONGEST = 24
+"""Tokens of a formula within a line."""
+
 LETTER = rf"(?:(?![{''.join([*RAISED, *LOWERED, '½', '¼'])}])[^\W\d_][\u0300-\u036f]?(?:'(?!\w))?)"
 FUNCTION = "|".join(sorted(FUNCTIONS, key=len, reverse=True))
 TOKEN = re.compile(
@@ -50,23 +53,31 @@ class Token(NamedTuple):
 def typeset(text: str, names: Collection[str] = ()) -> str:
     """A paragraph of prose and formulas as HTML; `names` are options, which may stand in a formula.
 
-    The definition of the loss, `L = …`, is displayed on a line of its own.
+    The definition of the loss, `L = …`, is displayed on a line of its own, and so is what is too long for a phone.
     """
     html = []
     for is_formula, tokens in split(scan(text), frozenset(names)):
         if not is_formula:
             html.append("".join(map(prose, tokens)))
-        elif len(tokens) > 8 and tokens[0].text == "L":
+        elif len(tokens) > (8 if tokens[0].text == "L" else LONGEST):
             html.append(display(tokens))
         else:
             html.append(f"<math>{rows(tokens)}</math>")
     # The comma after a displayed formula stands on its line.
-    return re.sub(r'(<math display="block".*?)</math>([,;.])', r"\1<mo>\2</mo></math>", "".join(html), flags=re.DOTALL)
+    displayed = r'(<math display="block"(?:(?!</math>).)*)</math>([,;.])'
+    return re.sub(displayed, r"\1<mo>\2</mo></math>", "".join(html), flags=re.DOTALL)
 
 
 def display_formula(source: str) -> str:
-    """A formula on a line of its own."""
-    return display(scan(source))
+    """A formula on a line of its own; definitions that commas separate stand below each other."""
+    lines: list[list[Token]] = [[]]
+    depth = 0
+    for token in scan(source.strip()):
+        depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "sign" else 0
+        lines[-1].append(token)
+        if token.text == "," and depth == 0:
+            lines.append([])
+    return "".join(display(line[line[0].kind == "space" :]) for line in lines)
 
 
 def display(tokens: Sequence[Token]) -> str:
@@ -79,9 +90,10 @@ def scan(text: str) -> list[Token]:
 
 
 def prose(token: Token) -> str:
-    """A token outside of formulas: what stands in backticks, or is an option with its value, is code."""
+    """A token outside of formulas: what stands in backticks, or is an option, is code."""
     shown = escape(token.text.strip("`"), quote=False)
-    return f"<code>{shown}</code>" if token.kind == "code" and token.text != "'s" else shown
+    is_code = (token.kind == "code" and token.text != "'s") or (token.kind == "name" and "_" in token.text)
+    return f"<code>{shown}</code>" if is_code else shown
 
 
 def split(tokens: Sequence[Token], names: frozenset[str]) -> Iterator[tuple[bool, list[Token]]]:
@@ -211,7 +223,7 @@ def element(tokens: Sequence[Token], place: int) -> tuple[str, str, int]:
             return "", f"<mfrac><mn>{text}</mn><mrow>{denominator}</mrow></mfrac>", end
     if text == "√" and place + 1 < len(tokens):
         root, end = bracketed(tokens, place + 1) if tokens[place + 1].text == "(" else scripted(tokens, place + 1)
-        return "", f"<mo lspace='0' rspace='0'>√</mo>{root}", end
+        return "", f"<msqrt>{root}</msqrt>", end
     if kind == "word" and text not in FUNCTIONS and is_product(text):
         letters = re.findall(LETTER, text)
         return "".join(map(leaf, letters[:-1])), leaf(letters[-1]), place + 1
@@ -229,13 +241,13 @@ def divisor(tokens: Sequence[Token], place: int) -> tuple[str, int]:
 
 
 def bracketed(tokens: Sequence[Token], place: int) -> tuple[str, int]:
-    """Everything up to the bracket that closes the one at this place."""
+    """Everything between the bracket at this place and the one that closes it, and the place after that."""
     depth, end = 0, place
     for end in range(place, len(tokens)):
         depth += (tokens[end].text == "(") - (tokens[end].text == ")")
         if depth == 0:
             break
-    return rows(tokens[place : end + 1]), end + 1
+    return rows(tokens[place + 1 : end]), end + 1
 
 
 def script(text: str) -> str:

@@ -2,16 +2,21 @@
 
 import inspect
 import json
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from textwrap import indent
+from typing import Literal, get_args, get_origin
 
-from equimetric.components import FAMILIES, LOSSES, format_value
+from equimetric.components import FAMILIES, LOSSES, Component, format_value
+from equimetric.constructors.kind import options_of
 from equimetric.errors import EquimetricError
 from equimetric.explain import WeightCurves, weight_curves
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.recipe import Recipe
 from equimetric.objectives.recipes import recipes
+from equimetric.option_values import Range
 from equimetric.published import PublishedResult, select_results
 from equimetric.published.names import PAPERS
 from equimetric.search_space import Choice, LogUniform, SearchSpace
@@ -35,12 +40,11 @@ KEY = "positive solid, negative dashed"
 def method_pages() -> dict[str, tuple[str, str]]:
     """Every method in the group of its family, after an index of all."""
     every = sorted(recipes().values(), key=lambda recipe: recipe.title.lower())
-    pages = {"methods/index.md": ("Methods", index_page(every)), "methods.md": ("All on one page", "")}
+    pages = {"methods/index.md": ("Methods", index_page(every))}
     for family in FAMILIES:
         for recipe in every:
             if recipe.family == family:
                 pages[page_of(recipe)] = (f"{family_title(family)}\n{recipe.title}", method_page(recipe))
-    # Committed and tested: the catalogue that is also read without the site.
     return pages
 
 
@@ -74,7 +78,9 @@ def index_page(every: Iterable[Recipe]) -> str:
 
 def summary(recipe: Recipe) -> str:
     """The first sentence of the loss, or how the recipe differs from it."""
-    return (recipe.note.capitalize() or LOSSES[recipe.loss].summary).rstrip(".").replace("|", "\\|")
+    loss = LOSSES[recipe.loss]
+    text = (recipe.note.capitalize() or loss.summary).rstrip(".")
+    return typeset(text, loss.options).replace("|", "&#124;")
 
 
 def method_page(recipe: Recipe) -> str:
@@ -85,7 +91,7 @@ def method_page(recipe: Recipe) -> str:
     note = f"{recipe.note.capitalize()}.\n\n" if recipe.note else ""
     formula = "\n\n".join(f"<p>{typeset(paragraph, loss.options)}</p>" for paragraph in paragraphs)
     return (
-        f"# {recipe.title}\n\n{first}\n\n{note}{formula}\n\n"
+        f"# {recipe.title}\n\n<p>{typeset(first, loss.options)}</p>\n\n{note}{formula}\n\n"
         f"| geometry | references | selection |\n|---|---|---|\n"
         f"| `{geometry}` | `{references.name}` | `{selection.name}` |\n\n"
         f"```python\nimport equimetric as em\n\nobjective = {construction(recipe)}\n```\n\n"
@@ -96,11 +102,11 @@ def method_page(recipe: Recipe) -> str:
 def construction(recipe: Recipe) -> str:
     """How the method is built in a loop; a term is added to a loss; sizes that come from the data are examples."""
     name = recipe.name
-    sizes = recipe.from_context(SIZES)
+    sizes = recipe.context_options(SIZES)
     if not recipe.stands_alone:
         base = "arcface" if recipe.parts()[2].name == "proxy_set" else "contrastive"
         name = f"{base}+0.1*{name}"
-        sizes |= recipes()[base].from_context(SIZES)
+        sizes |= recipes()[base].context_options(SIZES)
     return f"em.objective({', '.join([json.dumps(name), *(f'{option}={size}' for option, size in sizes.items())])})"
 
 
@@ -155,14 +161,53 @@ def weight_gallery() -> str:
 
 
 def option_section(recipe: Recipe) -> str:
-    """Options with defaults and search ranges."""
-    if not recipe.defaults:
-        return ""
-    rows = "\n".join(
-        f"| `{name}` | `{format_value(value)}` | {describe_range(recipe.search.get(name))} |"
-        for name, value in recipe.defaults.items()
-    )
-    return f"## Options\n\n| option | default | searched by tuning |\n|---|---|---|\n{rows}\n\n"
+    """Options of the method, then those of its references and its selection, folded."""
+    owner = {name: part for part in reversed(recipe.parts()) for name in part.options if name in recipe.defaults}
+    loss, selection, references = recipe.parts()
+    own = {name: loss for name in loss.options if name in owner}
+    own |= {name: part for name, part in owner.items() if name in recipe.options or name in recipe.search}
+    tables = [option_table(recipe, own)] if own else []
+    for part in (selection, references):
+        rest = {name: part for name in part.options if owner.get(name) is part and name not in own}
+        if rest:
+            table = indent(option_table(recipe, rest), "    ")
+            tables.append(f'??? note "Options of the {part.kind} `{part.name}`"\n\n{table}')
+    return "".join(f"{text}\n\n" for text in ("## Options", *tables)) if tables else ""
+
+
+def option_table(recipe: Recipe, owners: Mapping[str, Component]) -> str:
+    """Default, allowed values, range of tuning and meaning of each option; columns without any are left out."""
+    columns = {
+        "option": [f"`{name}`" for name in owners],
+        "default": [f"`{format_value(recipe.defaults[name])}`" for name in owners],
+        "values": [allowed_values(part, name) for name, part in owners.items()],
+        "searched by tuning": [describe_range(recipe.search.get(name)) for name in owners],
+        "meaning": [meaning(part, name) for name, part in owners.items()],
+    }
+    filled = {heading: cells for heading, cells in columns.items() if any(cells)}
+    rows = [tuple(filled), ("---",) * len(filled), *zip(*filled.values(), strict=True)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def allowed_values(part: Component, name: str) -> str:
+    """What the annotation of an option allows, in words."""
+    annotation = next((one.annotation for one in options_of(part.definition) if one.name == name), None)
+    for one in (annotation, *get_args(annotation)):
+        limits = [str(entry) for entry in getattr(one, "__metadata__", ()) if isinstance(entry, Range)]
+        if limits:
+            return limits[0].removeprefix("of ")
+        if get_origin(one) is Literal:
+            return ", ".join(f"`{value!r}`" for value in get_args(one))
+    return "`True`, `False`" if annotation is bool else ""
+
+
+def meaning(part: Component, name: str) -> str:
+    """The first sentence of the docstring that is about an option; empty where only formulas are."""
+    text = " ".join((inspect.getdoc(part.definition) or "").split())
+    sentences = re.split(r"(?<=[.;:]) (?=[^\d(])", text)
+    words = [one for one in sentences if re.match(r"[A-Za-z`']{2}|A ", one) and one.count(" ") > 2]
+    found = [one for one in words if f"`{name}`" in one or re.search(rf"\b{name}=['\"]", one)]
+    return typeset(found[0].rstrip(" .;:")).replace("|", "&#124;") if found else ""
 
 
 def describe_range(space: SearchSpace | None) -> str:
@@ -185,29 +230,44 @@ def number_section(recipe: Recipe) -> str:
     ]
     if not ours and not published:
         return "## Numbers\n\nNeither in the published tables that we have nor in [our results](../results/index.md).\n"
-    parts = ["## Numbers\n", "Conditions differ between tables: compare within one, not across.\n"]
+    parts = ["## Numbers\n"]
     if ours:
-        parts += ["**Measured here** (MAP@R and Recall@1 in percent):\n", our_table(ours)]
+        parts += [
+            "**Measured here** (MAP@R and Recall@1 in percent). Rows differ in data, dimension and budget: compare a"
+            " method with others of the same study, not one row with another.\n",
+            our_table(ours),
+        ]
     if published:
-        parts += ["**Published** (in percent, OPIS in thousandths):\n", published_table(published)]
+        parts += ["**Published** (in percent, OPIS in thousandths):\n", published_tables(published)]
     return "\n".join(parts) + "\n"
 
 
 def our_table(ours: Iterable[OurResult]) -> str:
-    """Our rows, each with the page it comes from."""
-    lines = ["| study | MAP@R | Recall@1 |", "|---|---:|---:|"]
-    lines += [f"| [{one.table}](../results/{one.page}/index.md) | {one.map_at_r} | {one.recall_at_1} |" for one in ours]
+    """Our rows, each with its conditions and the page it comes from."""
+    lines = ["| study | trained on | dim | budget | MAP@R | Recall@1 |", "|---|---|---:|---|---:|---:|"]
+    lines += [
+        f"| [{one.table}](../results/{one.page}/index.md) | {one.trained_on} | {one.dim} | {one.budget} |"
+        f" {one.map_at_r} | {one.recall_at_1} |"
+        for one in ours
+    ]
     return "\n".join(lines) + "\n"
 
 
+def published_tables(published: Iterable[PublishedResult]) -> str:
+    """A table for each paper, under its name."""
+    papers: dict[str, list[PublishedResult]] = {}
+    for result in published:
+        papers.setdefault(result.paper, []).append(result)
+    return "\n".join(f"{PAPERS.get(paper, paper)}:\n\n{published_table(rows)}" for paper, rows in papers.items())
+
+
 def published_table(published: Iterable[PublishedResult]) -> str:
-    """One row for each paper and setting, one column for each metric that occurs."""
+    """One row for each setting, one column for each metric that occurs."""
     settings: dict[tuple[str, ...], dict[str, str]] = {}
     for result in published:
         width = f" ± {result.half_width:g}" if result.half_width is not None else ""
         mark = " (doubtful)" if result.doubtful else " (quoted)" if result.quoted else ""
         setting = (
-            result.paper,
             result.dataset,
             result.backbone or "–",
             str(result.dim or "–"),
@@ -217,11 +277,11 @@ def published_table(published: Iterable[PublishedResult]) -> str:
         settings.setdefault(setting, {})[result.metric] = f"{result.value:g}{width}{mark}"
     metrics = [metric for metric in SHOWN if any(metric in row for row in settings.values())]
     lines = [
-        f"| paper | data | backbone | dim | row | {' | '.join(metrics)} |",
-        f"|---|---|---|---:|---|{'---:|' * len(metrics)}",
+        f"| data | backbone | dim | row | {' | '.join(metrics)} |",
+        f"|---|---|---:|---|{'---:|' * len(metrics)}",
     ]
-    for (paper, dataset, backbone, dim, variant, method), row in settings.items():
+    for (dataset, backbone, dim, variant, method), row in settings.items():
         name = f"{method}, {variant}" if variant else method
         cells = " | ".join(row.get(metric, "") for metric in metrics)
-        lines.append(f"| {PAPERS.get(paper, paper)} | {dataset} | {backbone} | {dim} | {name} | {cells} |")
+        lines.append(f"| {dataset} | {backbone} | {dim} | {name} | {cells} |")
     return "\n".join(lines) + "\n"

@@ -5,10 +5,15 @@ from collections.abc import Iterable
 
 from equimetric.objectives.counterparts import LIBRARIES, Counterpart, counterparts
 
-__all__ = ["migration_pages"]
+__all__ = ["MIGRATION_FILES", "migration_pages"]
 
 VERSIONS = {"pytorch-metric-learning": "2.9.0", "open-metric-learning": "4.0.0"}
 """Library → the version whose names have rows."""
+
+MIGRATION_FILES = {
+    f"src/equimetric/objectives/{file}": f"migrating/{library}.md" for library, file in LIBRARIES.items()
+}
+"""File of the repository → page of the site, for links that lead to the one or the other."""
 
 MARKS = {
     "agrees": "equal",

@@ -14,13 +14,23 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 class OurResult(NamedTuple):
-    """Scores of a method in one of the tables, as printed there."""
+    """Scores of a method in one of the tables, as printed there, with the conditions under which they were reached."""
 
     method: str
     table: str
     page: str
+    trained_on: str
+    dim: int
+    budget: str
     map_at_r: str
     recall_at_1: str
+
+
+FOLDS = {"frozen-reality-check": "41 classes in 4 folds", "glyphs-reality-check": "302 classes in 4 folds"}
+"""Study with tuning → what its models are trained on."""
+
+REGIMES = {"frozen": (256, 600), "scratch": (64, 600), "last block": (256, 300)}
+"""Word in the title of a table of defaults → dimension and steps of its regime."""
 
 
 @cache
@@ -31,7 +41,10 @@ def our_results() -> tuple[OurResult, ...]:
 
 def tuned_results(study: str) -> Iterator[OurResult]:
     """Rows of a study's table; rows with a learner or an arm of their own are not those of the method alone."""
-    methods = tomllib.loads((RESULTS / study / "store" / "study.toml").read_text(encoding="utf-8"))["methods"]
+    config = tomllib.loads((RESULTS / study / "store" / "study.toml").read_text(encoding="utf-8"))
+    methods = config["methods"]
+    budget = f"{config['search']['trials']} trials; up to {config['training']['steps']:,} steps"
+    conditions = (FOLDS[study], config["model"]["dim"], budget)
     title = (RESULTS / study / "README.md").read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
     with (RESULTS / study / "tables" / "table.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -39,7 +52,7 @@ def tuned_results(study: str) -> Iterator[OurResult]:
                 scores = [
                     f"{percent(row, name)} ± {percent(row, name, 'half_width')}" for name in ("map@r", "recall@1")
                 ]
-                yield OurResult(methods[row["method"]]["method"], f"{title} (tuned)", study, *scores)
+                yield OurResult(methods[row["method"]]["method"], f"{title} (tuned)", study, *conditions, *scores)
 
 
 def percent(row: dict[str, str], metric: str, field: str = "mean") -> str:
@@ -52,6 +65,10 @@ def default_results() -> Iterator[OurResult]:
     page = (RESULTS / "defaults" / "README.md").read_text(encoding="utf-8")
     for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
         title = section.splitlines()[0]
+        classes = re.search(r"(\d+) classes train", section)
+        trained_on = f"{classes[1] if classes else 31} classes"
+        dim, steps = next((regime for word, regime in REGIMES.items() if word in title), (0, 0))
         for line in re.findall(r"^\| (\w+) \| \d+ \| .*$", section, flags=re.MULTILINE):
             cells = next(row for row in section.splitlines() if row.startswith(f"| {line} |")).split("|")
-            yield OurResult(line, f"{title} (defaults)", "defaults", cells[3].strip(), cells[5].strip())
+            conditions = (trained_on, dim, f"no tuning; up to {steps} steps")
+            yield OurResult(line, f"{title} (defaults)", "defaults", *conditions, cells[3].strip(), cells[5].strip())

@@ -1,13 +1,25 @@
-"""Pages of files outside of docs/: what was measured (results/), how to contribute, what changed."""
+"""Pages of what was measured: the READMEs in results/."""
 
 import re
 from pathlib import Path
 
 from website.our_results import RESULTS
 
-__all__ = ["project_pages", "result_files", "result_pages"]
+__all__ = ["result_files", "result_pages"]
 
-ROOT = Path(__file__).parents[1]
+
+OUTCOMES = {
+    "defaults": "61 of 72 methods end above their start and above raw features on photographs of groceries, without any"
+    " search.",
+    "frozen-reality-check": "fourteen tuned methods lie within 3.2 points of MAP@R, and 84 of their 91 pairs are"
+    " undecided.",
+    "glyphs-reality-check": "classification and proxy losses lead: normalised softmax is 12.0 points of MAP@R better"
+    " than contrastive loss.",
+    "learners": "given equal computation, no learner is better than one network with multi-similarity loss.",
+    "threshold-consistency": "a cohort of training classes makes classes more alike than TCM does, and helps on"
+    " photographs in all 14 spaces.",
+}
+"""Study → what came out, in a sentence; its numbers are those of the README."""
 
 
 def result_pages() -> dict[str, tuple[str, str]]:
@@ -23,7 +35,8 @@ def result_pages() -> dict[str, tuple[str, str]]:
         "Studies that were run with Equimetric, each with its configuration, tables and what cannot be concluded.",
         "",
     ]
-    index += [f"* [{title}]({file.removeprefix('results/')})" for file, (title, _) in pages.items()]
+    for file, (title, _) in pages.items():
+        index += [f"* [{title}]({file.removeprefix('results/')}): {OUTCOMES[Path(file).parent.name]}"]
     grouped = {file: (f"{title}\n{title}", text) for file, (title, text) in pages.items()}
     return {"results/index.md": ("Results", "\n".join(index) + "\n"), **grouped}
 
@@ -33,13 +46,3 @@ def result_files() -> dict[str, Path]:
     kinds = {".png", ".toml", ".csv", ".html"}
     found = (file for file in sorted(RESULTS.rglob("*")) if file.suffix in kinds)
     return {f"results/{file.relative_to(RESULTS).as_posix()}": file for file in found}
-
-
-def project_pages() -> dict[str, tuple[str, str]]:
-    """Contributing and changelog."""
-    pages = {}
-    for name, title in (("CONTRIBUTING", "Contributing"), ("CHANGELOG", "Changelog")):
-        text = (ROOT / f"{name}.md").read_text(encoding="utf-8")
-        text = re.sub(r"\]\(docs/", "](../", text.replace("](CONTRIBUTING.md)", "](contributing.md)"))
-        pages[f"project/{name.lower()}.md"] = (title, text)
-    return pages

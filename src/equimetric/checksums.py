@@ -1,4 +1,4 @@
-"""Checksums of stored files: a document carries its own, and those of the files that it stands for.
+"""Checksums of stored files: a document carries its own, and those of the files that it describes.
 
 A JSON document has its checksum as the first key, a TOML document in its first line: the sha256 of the text with zeros
 in place of the digits. Weights, arrays and logs are covered by a table in the document that is written after them.
@@ -28,13 +28,13 @@ __all__ = [
 Content = TypeVar("Content", dict[str, Any], list[Any])
 
 BLANK = "sha256:" + "0" * 64
-MARK = re.compile(rb"sha256:(.{64})", re.DOTALL)
-HEAD = 128
-"""Bytes at the start of a document among which its checksum stands."""
+CHECKSUM_PATTERN = re.compile(rb"sha256:(.{64})", re.DOTALL)
+MAX_HEADER_BYTES = 128
+"""The checksum is within this many bytes at the start of a document."""
 
 
 class Checksum(TypedDict):
-    """What a file holds; a log may have grown beyond it."""
+    """Length and hash of a file's content; a log may have grown since."""
 
     bytes: int
     sha256: str
@@ -52,19 +52,19 @@ def has_content(content: bytes, expected: Checksum) -> bool:
 
 def json_document(values: Mapping[str, Any], *, indent: int | None = None) -> str:
     """A JSON object with its own checksum."""
-    return _fill_in(json.dumps({"checksum": BLANK, **values}, indent=indent))
+    return _insert_checksum(json.dumps({"checksum": BLANK, **values}, indent=indent))
 
 
 def toml_document(text: str) -> str:
     """A TOML document with its own checksum."""
-    return _fill_in(f"# checksum {BLANK}\n{text}")
+    return _insert_checksum(f"# checksum {BLANK}\n{text}")
 
 
 def read_document(file: Path, advice: str) -> str:
     """The text of a stored document; one that is not what was written raises one sentence with advice."""
     try:
         content = file.read_bytes()
-        if not _is_intact(content):
+        if not _matches_checksum(content):
             raise DamagedFileError(f"{file} is damaged (its checksum does not match)", advice)
         return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -91,14 +91,14 @@ def read_any_json(file: Path, advice: str) -> Any:
     return content
 
 
-def _is_intact(content: bytes) -> bool:
+def _matches_checksum(content: bytes) -> bool:
     """Whether a document is what was written; true for one without a checksum."""
-    mark = MARK.search(content[:HEAD])
-    if mark is None:
+    match = CHECKSUM_PATTERN.search(content[:MAX_HEADER_BYTES])
+    if match is None:
         return True
-    blank = content[: mark.start()] + BLANK.encode() + content[mark.end() :]
-    return mark[1] == hashlib.sha256(blank).hexdigest().encode()
+    blank = content[: match.start()] + BLANK.encode() + content[match.end() :]
+    return match[1] == hashlib.sha256(blank).hexdigest().encode()
 
 
-def _fill_in(blank: str) -> str:
+def _insert_checksum(blank: str) -> str:
     return blank.replace(BLANK, f"sha256:{hashlib.sha256(blank.encode()).hexdigest()}", 1)

@@ -1,4 +1,4 @@
-"""The version of the code that computes a result, by content: results of different code are told apart."""
+"""The version of the code that computes a result, by content, to distinguish results of different code."""
 
 import hashlib
 from functools import cache
@@ -16,7 +16,7 @@ def code_fingerprint() -> str:
     package = Path(__file__).parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
-        place = file.relative_to(package)
-        if place.parts[0] not in IRRELEVANT_PACKAGES:
-            digest.update(place.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+        path = file.relative_to(package)
+        if path.parts[0] not in IRRELEVANT_PACKAGES:
+            digest.update(path.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]

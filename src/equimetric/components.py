@@ -47,7 +47,7 @@ LAWS = {
     "alone": "is an objective without another term beside it",
     "any batch": "takes a batch of any size, with any labels in any order",
 }
-"""What the contract tests demand of every method, unless one of its parts is exempt."""
+"""Laws that the contract tests check for every method, unless one of its parts is exempt."""
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
@@ -105,8 +105,8 @@ class Component:
         """Whether rows meet only in the final means of the loss with these options."""
         if isinstance(self.separable, bool):
             return self.separable
-        given = {**self.options, **options}
-        return all(given[name] is value or given[name] == value for name, value in self.separable.items())
+        settings = {**self.options, **options}
+        return all(settings[name] is value or settings[name] == value for name, value in self.separable.items())
 
     @property
     def summary(self) -> str:
@@ -180,7 +180,7 @@ class Scheduled(nn.Module):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64), persistent=persistent)
 
     def set_step(self, step: int) -> None:
-        """The number of training steps before this one."""
+        """Set the number of training steps before this one."""
         self.step.fill_(step)
 
 
@@ -190,26 +190,26 @@ REFERENCES: Registry[Component] = Registry("references", "equimetric.references"
 
 
 def record_of(registry: Registry[Component], module: nn.Module) -> Component | None:
-    """The record that a module was built from, as far as it can be told; None for a module of the user's own.
+    """Find the record that a module was built from, if possible; None for a module of the user's own.
 
-    Its options are given already, so the record takes none; where rows meet with some options alone, they do.
+    Its options are fixed, so the record takes none; it is separable only where it is for these options.
     """
     if isinstance(module, FunctionModule):
-        found = registry.get(module.name)
-        if found is None or found.definition is not module.function:
+        component = registry.get(module.name)
+        if component is None or component.definition is not module.function:
             return None
-        separable = found.is_separable(module.options)
+        separable = component.is_separable(module.options)
     else:
-        found = next((record for record in registry.values() if record.definition is type(module)), None)
-        if found is None:
+        component = next((record for record in registry.values() if record.definition is type(module)), None)
+        if component is None:
             return None
-        separable = found.separable is True
-    return replace(found, definition=lambda: module, separable=separable, search={})
+        separable = component.separable is True
+    return replace(component, definition=lambda: module, separable=separable, search={})
 
 
-def _register(into: Registry[Component], **record: Any) -> Callable[[Definition], Definition]:
+def _register(registry: Registry[Component], **record: Any) -> Callable[[Definition], Definition]:
     def decorate(definition: Definition) -> Definition:
-        component = Component(kind=into.kind, definition=definition, **record)
+        component = Component(kind=registry.kind, definition=definition, **record)
         for law in component.exempt:
             if law not in LAWS:
                 raise unknown_name("law", law, LAWS)
@@ -217,7 +217,7 @@ def _register(into: Registry[Component], **record: Any) -> Callable[[Definition]
         if unknown:
             raise EquimetricError(f"{component.name!r} has a search range for {unknown}, which it does not take")
         names = {"other_names": component.other_names, "known_as": component.known_as}
-        into.add(component.name, component, module=definition.__module__, **names)
+        registry.add(component.name, component, module=definition.__module__, **names)
         return definition
 
     return decorate

@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 MAX_INTEGER = 2**63 - 1
-MAX_PROBLEMS_SHOWN = 3
-"""How many of the problems of a configuration an error tells."""
+MAX_PROBLEMS = 3
+"""Number of problems that one error lists."""
 
 
 class Strict(BaseModel):
@@ -57,13 +57,13 @@ def load_config(
 
     `complete` fills in what a file or mapping leaves out, before it is checked.
     """
-    where = "" if isinstance(source, (Mapping, Strict)) else f"{source}: "
+    prefix = "" if isinstance(source, (Mapping, Strict)) else f"{source}: "
     if isinstance(source, model):
         values = source.model_dump()
     elif isinstance(source, Mapping):
         values = to_plain(source)
     else:
-        values = to_plain(read_toml(Path(str(source))), where)
+        values = to_plain(read_toml(Path(str(source))), prefix)
     for key, value in (overrides or {}).items():
         set_dotted(values, key, to_plain(value, f"{key}: "))
     if complete is not None and not isinstance(source, model):
@@ -72,8 +72,8 @@ def load_config(
         return model.model_validate(values)
     except ValidationError as error:
         problems = [explain(model, problem) for problem in error.errors()]
-        more = [f"and {len(problems) - MAX_PROBLEMS_SHOWN} more"] if len(problems) > MAX_PROBLEMS_SHOWN else []
-        raise EquimetricError(where + "; ".join(problems[:MAX_PROBLEMS_SHOWN] + more)) from None
+        more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+        raise EquimetricError(prefix + "; ".join(problems[:MAX_PROBLEMS] + more)) from None
 
 
 def load_stored_config(file: Path, model: type[Model], advice: str) -> Model:
@@ -87,25 +87,25 @@ def load_stored_config(file: Path, model: type[Model], advice: str) -> Model:
     return load_config(file, model)
 
 
-def to_plain(value: Any, where: str = "") -> Any:
-    """Tables, lists, text and numbers as Python's own; `where` begins the error for anything else."""
+def to_plain(value: Any, prefix: str = "") -> Any:
+    """Tables, lists, text and numbers as Python's own; `prefix` begins the error for anything else."""
     if isinstance(value, PathLike):
         value = fspath(value)
     elif hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {to_plain(str(key), where): to_plain(item, f"{where}{key}: ") for key, item in value.items()}
+        return {to_plain(str(key), prefix): to_plain(item, f"{prefix}{key}: ") for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(item, where) for item in value]
+        return [to_plain(item, prefix) for item in value]
     if isinstance(value, str):
         if "\0" in value or not is_unicode(value):
-            raise EquimetricError(f"{where}{quote(value)} is no text in UTF-8, or has a NUL; rename or replace it")
+            raise EquimetricError(f"{prefix}{quote(value)} is no text in UTF-8, or has a NUL; rename or replace it")
     elif isinstance(value, int):
         if abs(value) > MAX_INTEGER:
-            raise EquimetricError(f"{where}{quote(value)} is too large; whole numbers have at most 64 bits")
+            raise EquimetricError(f"{prefix}{quote(value)} is too large; whole numbers have at most 64 bits")
     elif value is not None and not isinstance(value, float):
         raise EquimetricError(
-            f"{where}a configuration holds text, numbers, lists and tables, not {type(value).__name__}"
+            f"{prefix}a configuration holds text, numbers, lists and tables, not {type(value).__name__}"
         )
     return value
 
@@ -172,18 +172,18 @@ def parse_value(text: str) -> Any:
 
 
 def explain_toml(error: Exception) -> str:
-    """Why a text is not TOML."""
+    """Explain why a text is not TOML."""
     if isinstance(error, RecursionError):
         return "its brackets are nested too deeply"
     return "a number has thousands of digits" if "digits" in str(error) else str(error)
 
 
 def explain(model: type[Strict], error: Any) -> str:
-    """One sentence for one validation error, with the nearest valid key for an unknown one."""
+    """Explain one validation error in a sentence, with the nearest valid key for an unknown one."""
     location = [str(part) for part in error["loc"]]
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
-        table = table_at(model, location[:-1])
+        table = find_table(model, location[:-1])
         return table.explain_unknown(key, location[-1]) if table else f"unknown key {key!r}; leave it out"
     if error["type"] == "missing":
         return f"the key {key!r} is missing"
@@ -193,15 +193,15 @@ def explain(model: type[Strict], error: Any) -> str:
             f"{quote(error['input'])}"
         )
     if error["type"] == "too_short":
-        given, least = error["ctx"]["actual_length"], error["ctx"]["min_length"]
-        return f"{key} has {given} {'entry' if given == 1 else 'entries'}; give at least {least}"
+        count, minimum = error["ctx"]["actual_length"], error["ctx"]["min_length"]
+        return f"{key} has {count} {'entry' if count == 1 else 'entries'}; give at least {minimum}"
     message = str(error["msg"]).removeprefix("Value error, ")
-    # What is wrong with a whole table is said by the message alone.
-    given = "" if isinstance(error.get("input", {}), dict) else f", got {quote(error['input'])}"
-    return (f"{key}: " if key else "") + message[0].lower() + message[1:] + given
+    # For a whole table the message alone says what is wrong.
+    received = "" if isinstance(error.get("input", {}), dict) else f", got {quote(error['input'])}"
+    return (f"{key}: " if key else "") + message[0].lower() + message[1:] + received
 
 
-def table_at(model: type[Strict], location: Sequence[str]) -> type[Strict] | None:
+def find_table(model: type[Strict], location: Sequence[str]) -> type[Strict] | None:
     """The schema of the table at a path of keys; None where there is none."""
     current: Any = model
     for part in location:

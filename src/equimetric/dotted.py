@@ -8,13 +8,13 @@ from equimetric.errors import EquimetricError
 __all__ = ["flatten", "set_dotted"]
 
 
-def flatten(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """('optimizer.lr', 1e-6), … of nested tables."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from flatten(value, f"{before}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{before}{key}", value
+            yield f"{prefix}{key}", value
 
 
 def set_dotted(values: dict[str, Any], key: str, value: Any) -> None:

@@ -16,13 +16,13 @@ __all__ = [
     "unknown_name",
 ]
 
-NAMES_LISTED = 5
-"""Names that a message lists."""
+MAX_NAMES = 5
+"""Number of names that a message lists."""
 
 MIN_SIMILARITY = 0.4
-"""Likeness from which on a name is listed before the first ones; from 0.6 on it is the suggestion."""
+"""Similarity from which a name is listed before the first ones; from 0.6 on it is the suggestion."""
 
-MAX_SHOWN_LENGTH = 200
+MAX_QUOTE_LENGTH = 200
 
 
 class EquimetricError(ValueError):
@@ -33,18 +33,18 @@ class EquimetricError(ValueError):
 
 
 class StorageError(EquimetricError):
-    """A file cannot be written: the disk is full, say, or a folder read-only.
+    """A file cannot be written: for example, the disk is full or a folder is read-only.
 
     It says nothing about the run that was writing, so it is never stored as a run's result.
     """
 
 
 class EquimetricWarning(UserWarning):
-    """Something a user should know and may change; nothing is stopped by it. The command line prints the message."""
+    """Something a user should know and may change; it stops nothing. The command line prints the message."""
 
 
 class DamagedFileError(EquimetricError):
-    """A stored file is not what was written: `problem` names the file, and the message the way out, too."""
+    """A stored file is not what was written: `problem` names the file, the message also says what to do."""
 
     def __init__(self, problem: str, advice: str = "") -> None:
         super().__init__(f"{problem}; {advice}" if advice else problem)
@@ -53,31 +53,31 @@ class DamagedFileError(EquimetricError):
 
 def quote(value: object) -> str:
     """repr(value) for an error message, without the middle of a long one."""
-    if isinstance(value, int) and abs(value) >= 10**MAX_SHOWN_LENGTH:
-        return f"a number of more than {MAX_SHOWN_LENGTH} digits"
+    if isinstance(value, int) and abs(value) >= 10**MAX_QUOTE_LENGTH:
+        return f"a number of more than {MAX_QUOTE_LENGTH} digits"
     text = repr(value)
-    if len(text) <= MAX_SHOWN_LENGTH:
+    if len(text) <= MAX_QUOTE_LENGTH:
         return text
-    end = MAX_SHOWN_LENGTH // 2 - 1
+    end = MAX_QUOTE_LENGTH // 2 - 1
     return f"{text[:end]} … {text[-end:]}"
 
 
 def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> str:
-    """The end of an error message: what the name is called here, the nearest valid name, or five of them.
+    """The end of an error message: the name used here, the nearest valid name, or five of them.
 
     `known_as` has the names that valid ones have in other libraries and papers.
     """
     valid = sorted(valid) if isinstance(valid, Set) else list(dict.fromkeys(valid))
-    ours = translate_name(name, valid, known_as)
-    if ours and not any(spellings(one)[0] in spellings(name) for one in ours):
-        return f"it is called {' or '.join(map(repr, ours[:NAMES_LISTED]))} here"
-    near = ours or get_close_matches(name, valid, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    if len(valid) <= NAMES_LISTED:
+    matches = translate_name(name, valid, known_as)
+    if matches and not any(spellings(match)[0] in spellings(name) for match in matches):
+        return f"it is called {' or '.join(map(repr, matches[:MAX_NAMES]))} here"
+    nearest = matches or get_close_matches(name, valid, n=1)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    if len(valid) <= MAX_NAMES:
         return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
-    some = dict.fromkeys([*get_close_matches(name, valid, NAMES_LISTED, MIN_SIMILARITY), *valid])
-    return f"{len(valid)} names are valid, e.g. {', '.join(list(some)[:NAMES_LISTED])}"
+    suggestions = dict.fromkeys([*get_close_matches(name, valid, MAX_NAMES, MIN_SIMILARITY), *valid])
+    return f"{len(valid)} names are valid, e.g. {', '.join(list(suggestions)[:MAX_NAMES])}"
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> EquimetricError:
@@ -85,6 +85,6 @@ def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs |
     return EquimetricError(f"unknown {kind} {quote(name)}; {did_you_mean(name, valid, known_as)}")
 
 
-def not_a_tensor(value: object, what: str) -> EquimetricError:
-    """The error for a list or an array where a tensor is wanted."""
-    return EquimetricError(f"{what} must be a tensor, got {type(value).__name__}; convert with torch.as_tensor({what})")
+def not_a_tensor(value: object, name: str) -> EquimetricError:
+    """The error for a list or an array where a tensor is required."""
+    return EquimetricError(f"{name} must be a tensor, got {type(value).__name__}; convert with torch.as_tensor({name})")

@@ -76,7 +76,7 @@ def one_line(text: str) -> str:
 
 
 def show_plain_warnings() -> None:
-    """From here on print every warning as one line on standard error, in place of Python's two with a path."""
+    """Print every later warning as one line on standard error, instead of Python's two with a path."""
 
     def show(message: Warning | str, *_: object) -> None:
         print(f"equimetric: warning: {one_line(str(message))}", file=sys.stderr)

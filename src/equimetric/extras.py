@@ -8,12 +8,12 @@ from equimetric.errors import EquimetricError
 __all__ = ["import_extra"]
 
 
-def import_extra(module: str, what: str, package: str, extra: str, otherwise: str = "leave it out") -> Any:
-    """A module of an optional package; `what` needs it, and `otherwise` is what to do without it."""
+def import_extra(module: str, feature: str, package: str, extra: str, alternative: str = "leave it out") -> Any:
+    """Import a module of an optional package; `feature` needs it, `alternative` is what to do without it."""
     try:
         return import_module(module)
     except ImportError:
         raise EquimetricError(
-            f"{what} needs the package {package!r}, which is not installed; run: pip install 'equimetric[{extra}]', or "
-            f"{otherwise}"
+            f"{feature} needs the package {package!r}, which is not installed; run: pip install 'equimetric[{extra}]', "
+            f"or {alternative}"
         ) from None

@@ -1,4 +1,4 @@
-"""Files: writes that survive crashes, the cache folder, what is no file to read."""
+"""Files: writes that survive crashes, the cache folder, checks that a path is a readable file."""
 
 import contextlib
 import errno
@@ -14,6 +14,7 @@ from equimetric.errors import EquimetricError, quote
 
 __all__ = [
     "cache_directory",
+    "ends_with_newline",
     "explain_write_error",
     "make_folder",
     "require_file",
@@ -40,8 +41,8 @@ OTHER_KINDS: dict[str, Callable[[int], bool]] = {
 def write_atomically(path: Path, content: str | bytes, *, sync: bool = True) -> None:
     """Replace the file at `path`, creating its folder if needed; a crash leaves the old content or the new.
 
-    On return the new content is on the disk, unless `sync` leaves that to a later `sync_file` and `sync_folder`. What a
-    killed write of the same file left is removed.
+    On return the new content is on the disk, unless `sync` leaves that to a later `sync_file` and `sync_folder`.
+    Leftovers of a killed write of the same file are removed.
     """
     make_folder(path.parent)
     sweep(path.parent, path.name)
@@ -63,13 +64,13 @@ def write_atomically(path: Path, content: str | bytes, *, sync: bool = True) -> 
 
 
 def _create_temporary(path: Path) -> tuple[int, Path]:
-    """A new file beside `path`, locked while its writer lives."""
+    """Create a new file next to `path`, locked while its writer lives."""
     while True:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         _lock(descriptor)
         if _is_at(descriptor, Path(name)):
             return descriptor, Path(name)
-        os.close(descriptor)  # swept before it was locked
+        os.close(descriptor)  # removed before it was locked
 
 
 def sweep(folder: Path, name: str = "") -> None:
@@ -114,7 +115,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk: what was created, replaced or removed there."""
+    """Wait until the names in a folder are on the disk, after files were created, replaced or removed."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -131,8 +132,8 @@ def sync_folder(folder: Path) -> None:
 def unfinished_folder(folder: Path) -> Iterator[Path]:
     """An empty folder in which to make `folder`, to be renamed to it; only one process at a time has it.
 
-    Others wait, and then should look whether `folder` is there. What is left in it at the end, or was left by a killed
-    process, is removed.
+    Others wait, and then should check whether `folder` exists. Leftovers in it at the end, or of a killed process, are
+    removed.
     """
     import fcntl
 
@@ -148,8 +149,8 @@ def unfinished_folder(folder: Path) -> Iterator[Path]:
             break
         os.close(descriptor)  # the process before has renamed or removed it
     try:
-        for left in unfinished.iterdir():
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        for leftover in unfinished.iterdir():
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         yield unfinished
     finally:
         if _is_at(descriptor, unfinished):
@@ -165,8 +166,15 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+def ends_with_newline(file: Path) -> bool:
+    """Whether the last byte of a file that is not empty is a newline."""
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        return opened.read(1) == b"\n"
+
+
 def explain_write_error(error: OSError) -> str:
-    """Why a write failed, for a sentence."""
+    """The reason a write failed, for a sentence."""
     return "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
 
 
@@ -185,22 +193,24 @@ def unreadable_reason(path: Path) -> str:
         return "has a name that no file can have"
     if stat.S_ISREG(mode):
         return ""
-    return next((kind for kind, holds in OTHER_KINDS.items() if holds(mode)), "is no regular file")
+    return next((kind for kind, test in OTHER_KINDS.items() if test(mode)), "is no regular file")
 
 
 def require_file(path: Path, advice: str) -> None:
     """Raise an error with advice unless the path is that of a regular file."""
-    why = unreadable_reason(path)
-    if why:
+    reason = unreadable_reason(path)
+    if reason:
         name = quote(str(path))
-        raise EquimetricError(f"there is no file {name}; {advice}" if why == NOT_THERE else f"{name} {why}; {advice}")
+        raise EquimetricError(
+            f"there is no file {name}; {advice}" if reason == NOT_THERE else f"{name} {reason}; {advice}"
+        )
 
 
 def cache_directory() -> Path:
     """Folder of derived data: $EQUIMETRIC_CACHE, or the user's cache folder of the operating system."""
-    chosen = os.environ.get("EQUIMETRIC_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
+    configured = os.environ.get("EQUIMETRIC_CACHE")
+    if configured:
+        return Path(configured).expanduser()
     from platformdirs import user_cache_path
 
     return user_cache_path("equimetric")

@@ -31,10 +31,10 @@ from equimetric.ops.products import (
 from equimetric.registry import import_plugins
 
 NUMBER = r"\d+(?:\.\d+)?"
-"""In the name of a geometry."""
+"""Pattern of a number in the name of a geometry."""
 
 CURVATURE, CLIP = 0.1, 2.3
-"""Of a hyperbolic geometry, unless given: those of hyperbolic vision transformers (Ermolov et al., 2022)."""
+"""Defaults of a hyperbolic geometry: those of hyperbolic vision transformers (Ermolov et al., 2022)."""
 
 __all__ = [
     "BUILT_IN",
@@ -244,13 +244,13 @@ def find_geometry(geometry: str | Geometry) -> Geometry:
         import_plugins()
     if geometry in GEOMETRIES:
         return GEOMETRIES[geometry]
-    curved = re.fullmatch(rf"hyperbolic({NUMBER})?(?:-clip({NUMBER}|inf))?", geometry)
-    if curved is not None:
-        return HyperbolicGeometry(float(curved[1] or CURVATURE), float(curved[2] or CLIP))
-    power = re.fullmatch(rf"l({NUMBER}|inf)", geometry)
-    if power is None:
+    hyperbolic = re.fullmatch(rf"hyperbolic({NUMBER})?(?:-clip({NUMBER}|inf))?", geometry)
+    if hyperbolic is not None:
+        return HyperbolicGeometry(float(hyperbolic[1] or CURVATURE), float(hyperbolic[2] or CLIP))
+    lp = re.fullmatch(rf"l({NUMBER}|inf)", geometry)
+    if lp is None:
         raise unknown_name("geometry", geometry, [*GEOMETRIES, "l1", "l3", "linf", "hyperbolic"])
-    p = float(power[1])
+    p = float(lp[1])
     return GEOMETRIES["euclidean"] if p == 2 else LpGeometry(p)
 
 

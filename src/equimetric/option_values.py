@@ -79,7 +79,7 @@ KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 """Checked annotation → its meaning in words, and the test of a value."""
 
 
-def check_options(what: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(owner: str, definition: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, with numpy's numbers and fractions as Python's; a value that its annotation forbids is an error.
 
     Annotations are read from the signature of a function or of a class's constructor.
@@ -94,7 +94,7 @@ def check_options(what: str, definition: Callable[..., Any], options: Mapping[st
     for name, value in checked.items():
         expected = describe_mismatch(annotations.get(name), value)
         if expected:
-            raise refused(what, name, value, expected)
+            raise refused(owner, name, value, expected)
     return checked
 
 
@@ -124,17 +124,17 @@ def describe_mismatch(annotation: Any, value: Any) -> list[str]:
     if isinstance(value, Tensor) and not value.ndim:
         value = value.item()
     if get_origin(annotation) in (Union, UnionType):
-        found = [describe_mismatch(member, value) for member in get_args(annotation)]
-        return [] if not all(found) else [words for member in found for words in member]
+        mismatches = [describe_mismatch(member, value) for member in get_args(annotation)]
+        return [] if not all(mismatches) else [description for member in mismatches for description in member]
     if get_origin(annotation) is Literal:
         allowed = get_args(annotation)
-        return [] if isinstance(value, str | int) and value in allowed else [repr(one) for one in allowed]
-    base, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+        return [] if isinstance(value, str | int) and value in allowed else [repr(choice) for choice in allowed]
+    base, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     base = get_origin(base) or base
     if base not in KINDS:
         return []
-    words, fits = KINDS[base]
-    ranges = [mark for mark in marks if isinstance(mark, Range)]
-    if fits(value) and all(mark.holds(value) for mark in ranges):
+    description, accepts = KINDS[base]
+    ranges = [limit for limit in metadata if isinstance(limit, Range)]
+    if accepts(value) and all(limit.holds(value) for limit in ranges):
         return []
-    return [" ".join([words, *map(str, ranges)])]
+    return [" ".join([description, *map(str, ranges)])]

@@ -1,4 +1,4 @@
-"""Names that other libraries and papers have for what is here. Needs no torch.
+"""Names that other libraries and papers use for names of this one. Needs no torch.
 
 A loss, selection, kind of references or batch sampler lists its own other names, `known_as`, in its own file. This
 table has those of options, and of values that are no components. A name of the table leads to the first of ours that
@@ -60,26 +60,30 @@ def simplify(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-_SEVERAL = {simplify(theirs): ours for theirs, ours in AMBIGUOUS_NAMES.items()}
+_TRANSLATIONS = {simplify(foreign_name): valid_name for foreign_name, valid_name in AMBIGUOUS_NAMES.items()}
 
 
 def translate_name(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> list[str]:
-    """Which of the valid names is meant by one that is spelt or called differently elsewhere; empty if none is."""
-    by_letters = {simplify(ours): ours for ours in valid}
-    whole, *shorter = spellings(name)
-    if whole in by_letters:
-        return [by_letters[whole]]
-    ours = set(by_letters.values())
-    for key in (whole, *shorter):
-        found = [one for one, names in (known_as or {}).items() if one in ours and key in map(simplify, names)]
-        found = found or [one for one in _SEVERAL.get(key, ()) if one in ours][:1]
-        if found:
-            return found
-    return [by_letters[key] for key in shorter if key in by_letters][:1]
+    """Translate a name that is spelt or called differently elsewhere into valid ones; empty if there are none."""
+    by_letters = {simplify(valid_name): valid_name for valid_name in valid}
+    simplified, *shortened = spellings(name)
+    if simplified in by_letters:
+        return [by_letters[simplified]]
+    valid_names = set(by_letters.values())
+    for key in (simplified, *shortened):
+        matches = [
+            valid_name
+            for valid_name, names in (known_as or {}).items()
+            if valid_name in valid_names and key in map(simplify, names)
+        ]
+        matches = matches or [valid_name for valid_name in _TRANSLATIONS.get(key, ()) if valid_name in valid_names][:1]
+        if matches:
+            return matches
+    return [by_letters[key] for key in shortened if key in by_letters][:1]
 
 
 def spellings(name: str) -> list[str]:
     """The simplified name, and without the ending of a class name."""
-    whole = simplify(name)
-    kinds = [kind for kind in KINDS if whole.endswith(kind) and whole != kind]
-    return [whole, *(whole.removesuffix(kind) for kind in kinds)]
+    simplified = simplify(name)
+    kinds = [kind for kind in KINDS if simplified.endswith(kind) and simplified != kind]
+    return [simplified, *(simplified.removesuffix(kind) for kind in kinds)]

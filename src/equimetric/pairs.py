@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Pairs", "Queries", "Selected", "TripletBand", "Triplets", "round_ties"]
 
 DECIMALS = 12
-"""Of float64 similarities that are compared: a matrix product leaves equal ones apart in the last bits."""
+"""Rounding of float64 similarities for comparison: a matrix product leaves equal ones apart in the last bits."""
 
 
 def round_ties(values: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Queries:
     """(Q,) the multiplicity of each query: 0 is as if absent, 2 as if present twice; None is 1."""
 
     def rows(self, rows: slice) -> Queries:
-        """Some of the queries."""
+        """Select some of the queries."""
         labels, index, length = self.labels, self.index, self.target_length
         return Queries(
             self.embeddings[rows],
@@ -94,8 +94,8 @@ class Pairs:
             present = weight > 0
             positive, negative = positive & present, negative & present
         if queries is not None and queries.weight is not None:
-            counted = (queries.weight > 0)[:, None]
-            positive, negative = positive & counted, negative & counted
+            query_present = (queries.weight > 0)[:, None]
+            positive, negative = positive & query_present, negative & query_present
         self.similarity = similarity
         self.positive = positive
         self.negative = negative
@@ -132,7 +132,7 @@ class Pairs:
         present = mask.view(torch.uint8).to(self.similarity.dtype)
         return present if self.weight is None else present * self.weight
 
-    def own_column(self) -> Tensor:
+    def self_mask(self) -> Tensor:
         """(Q, R) bool: the column that is the query itself; an empty row where the query is not among the references.
 
         It is the only column that is present and yet neither positive nor negative.
@@ -142,7 +142,7 @@ class Pairs:
             neither = neither & (self.weight > 0)
         return neither & (neither.sum(1, keepdim=True) == 1)
 
-    def own_similarity(self) -> Tensor:
+    def self_similarity(self) -> Tensor:
         """(Q,) x·x, which is 1 for unit vectors and for unknown queries."""
         if self.queries is None:
             return self.similarity.new_ones(len(self.similarity))
@@ -154,14 +154,14 @@ class Pairs:
 
         It counts as a positive or, with positive=False, as neither positive nor negative.
         """
-        own = similarity[:, None]
-        marked = torch.full_like(own, positive, dtype=torch.bool)
-        unmarked = torch.zeros_like(marked)
+        column = similarity[:, None]
+        is_positive = torch.full_like(column, positive, dtype=torch.bool)
+        is_negative = torch.zeros_like(is_positive)
         return self.replace(
-            similarity=torch.cat([own, self.similarity], 1),
-            positive=torch.cat([marked, self.positive], 1),
-            negative=torch.cat([unmarked, self.negative], 1),
-            weight=None if self.weight is None else torch.cat([torch.ones_like(own), self.weight], 1),
+            similarity=torch.cat([column, self.similarity], 1),
+            positive=torch.cat([is_positive, self.positive], 1),
+            negative=torch.cat([is_negative, self.negative], 1),
+            weight=None if self.weight is None else torch.cat([torch.ones_like(column), self.weight], 1),
         )
 
     @property
@@ -169,7 +169,7 @@ class Pairs:
         """(Q,) the multiplicity of each query; None where all count once."""
         return None if self.queries is None else self.queries.weight
 
-    def count_queries(self) -> Pairs:
+    def apply_query_weight(self) -> Pairs:
         """The pairs with the multiplicity of their query as part of their own."""
         weight = self.query_weight
         return self if weight is None else self.weighted(weight[:, None].expand_as(self.similarity))
@@ -183,7 +183,7 @@ class Pairs:
         return self.replace(weight=weight if self.weight is None else self.weight * weight)
 
     def rows(self, rows: slice, similarity: Tensor) -> Pairs:
-        """Some of the queries against all references, with their similarity given."""
+        """Select some of the queries against all references, with the given similarity."""
         return Pairs(
             similarity,
             self.positive[rows],
@@ -266,12 +266,12 @@ class Triplets:
         anchor, positive, negative = triplets.to(pairs.similarity.device, torch.int64).unbind(1)
         rows, columns = pairs.similarity.shape
         last = torch.tensor([rows, columns, columns], device=triplets.device) - 1
-        wrong = ((triplets < 0) | (triplets > last)).any(1)
-        if not wrong.any():
-            wrong = ~(pairs.positive[anchor, positive] & pairs.negative[anchor, negative])
-        if wrong.any():
+        invalid = ((triplets < 0) | (triplets > last)).any(1)
+        if not invalid.any():
+            invalid = ~(pairs.positive[anchor, positive] & pairs.negative[anchor, negative])
+        if invalid.any():
             raise EquimetricError(
-                f"triple {triplets[int(wrong.nonzero()[0])].tolist()} is not an anchor, a positive and a negative "
+                f"triple {triplets[int(invalid.nonzero()[0])].tolist()} is not an anchor, a positive and a negative "
                 f"of these {rows} queries and {columns} references"
             )
         return cls.from_indices(pairs, anchor, positive, negative)
@@ -290,9 +290,9 @@ class Triplets:
     def as_pairs(self) -> Pairs:
         """The pairs that occur in the triples, weighted by how often they do."""
         count = torch.zeros_like(self.pairs.similarity)
-        share = torch.ones_like(self.anchor, dtype=count.dtype) if self.weight is None else self.weight
-        count = count.index_put((self.anchor, self.positive), share, accumulate=True)
-        count = count.index_put((self.anchor, self.negative), share, accumulate=True)
+        weight = torch.ones_like(self.anchor, dtype=count.dtype) if self.weight is None else self.weight
+        count = count.index_put((self.anchor, self.positive), weight, accumulate=True)
+        count = count.index_put((self.anchor, self.negative), weight, accumulate=True)
         return self.pairs.replace(weight=count)
 
     def __len__(self) -> int:
@@ -327,21 +327,21 @@ class TripletBand:
         finite = [(compare, bound) for compare, bound in bounds if abs(bound) < inf]
         if self.above == self.at_least == -inf:
             finite.append((torch.gt, -inf))
-        inside, *others = (compare(violation, bound, out=torch.empty_like(violation)) for compare, bound in finite)
-        for other in others:
-            inside *= other
+        inside, *masks = (compare(violation, bound, out=torch.empty_like(violation)) for compare, bound in finite)
+        for mask in masks:
+            inside *= mask
         return inside
 
     def triplets(self) -> Triplets:
         """The triples as an explicit list, in order of anchor, positive, negative."""
         pairs = self.pairs
         anchor, positive = pairs.positive.nonzero(as_tuple=True)
-        chosen = pairs.negative[anchor]
+        mask = pairs.negative[anchor]
         # NaN lies in no band, but without bounds there is none.
         if not self.is_unbounded:
             violation = pairs.similarity[anchor] - pairs.similarity[anchor, positive, None]
-            chosen &= self.indicator(violation).bool()
-        row, negative = chosen.nonzero(as_tuple=True)
+            mask &= self.indicator(violation).bool()
+        row, negative = mask.nonzero(as_tuple=True)
         return Triplets.from_indices(pairs, anchor[row], positive[row], negative)
 
     def as_pairs(self) -> Pairs:
@@ -349,11 +349,11 @@ class TripletBand:
         if not self.is_unbounded:
             return self.triplets().as_pairs()
         pairs = self.pairs
-        once = torch.ones_like(pairs.similarity) if pairs.weight is None else pairs.weight
-        positives = (pairs.positive * once).sum(1, keepdim=True)
-        negatives = (pairs.negative * once).sum(1, keepdim=True)
-        return pairs.replace(weight=once * torch.where(pairs.positive, negatives, positives))
+        weight = torch.ones_like(pairs.similarity) if pairs.weight is None else pairs.weight
+        positives = (pairs.positive * weight).sum(1, keepdim=True)
+        negatives = (pairs.negative * weight).sum(1, keepdim=True)
+        return pairs.replace(weight=weight * torch.where(pairs.positive, negatives, positives))
 
 
 Selected = Pairs | Triplets | TripletBand
-"""What a selection may return: narrower pairs, listed triples, or a band of triples."""
+"""The result of a selection: narrower pairs, listed triples, or a band of triples."""

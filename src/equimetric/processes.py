@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.references.all_gather import gather_parts
+from equimetric.references.all_gather import gather_parts, gather_sizes
 from equimetric.seeding import derive_seed
 
 __all__ = ["SINGLE", "Processes", "choose_device", "init_processes", "is_first_process"]
@@ -23,15 +23,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Processes:
-    """The process itself among those that train together: `rank` of `world`, `local_rank` on its machine."""
+    """The process itself among those that train together: `rank` of `world_size`, `local_rank` on its machine."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     local_rank: int = 0
 
     @classmethod
     def current(cls) -> Processes:
-        """Those of the process group that is initialised; without one a single process."""
+        """The processes of the initialised process group; without one a single process."""
         if dist.is_available() and dist.is_initialized():
             return cls(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", 0)))
         return cls()
@@ -39,7 +39,7 @@ class Processes:
     @property
     def is_distributed(self) -> bool:
         """Whether there is more than one process."""
-        return self.world > 1
+        return self.world_size > 1
 
     @property
     def is_main(self) -> bool:
@@ -61,14 +61,11 @@ class Processes:
 
     def shard(self, n: int) -> range:
         """Index range owned by this rank, of n consecutive items."""
-        return range(n * self.rank // self.world, n * (self.rank + 1) // self.world)
+        return range(n * self.rank // self.world_size, n * (self.rank + 1) // self.world_size)
 
     def sizes(self, rows: Tensor) -> list[int]:
         """The number of rows that each process holds."""
-        size = torch.tensor([len(rows)], device=rows.device)
-        sizes = [torch.empty_like(size) for _ in range(self.world)]
-        dist.all_gather(sizes, size)
-        return [int(one) for one in sizes]
+        return gather_sizes(rows)
 
     def gather(self, rows: Tensor) -> Tensor:
         """The rows of all processes in rank order, without gradient, in all processes."""
@@ -85,13 +82,13 @@ class Processes:
 SINGLE = Processes()
 
 
-def choose_device(wanted: str) -> Literal["cpu", "cuda"]:
+def choose_device(requested: str) -> Literal["cpu", "cuda"]:
     """The kind of device that 'auto', 'cpu' or 'cuda' stands for on this machine."""
-    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+    return "cuda" if requested != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def is_first_process() -> bool:
-    """Whether this process speaks to the user: the first of torchrun, or the only one."""
+    """Whether this process reports to the user: the first of torchrun, or the only one."""
     return int(os.environ.get("RANK", 0)) == 0
 
 

@@ -13,7 +13,7 @@ from equimetric.escaping import printable
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["format_seconds", "report_progress", "say", "share_bar", "show_progress", "track"]
+__all__ = ["format_seconds", "print_status", "set_progress_output", "share_bar", "show_progress", "track"]
 
 Item = TypeVar("Item")
 Advance = Callable[[int], None]
@@ -24,7 +24,7 @@ _output: Literal["bar", "lines", "nothing"] = "bar"
 _shared_bar: Bar | None = None
 
 
-def report_progress(output: Literal["bar", "lines", "nothing"]) -> None:
+def set_progress_output(output: Literal["bar", "lines", "nothing"]) -> None:
     """Choose what slow work shows on standard error, for the rest of the process.
 
     'bar', the default of the library, is a bar in a terminal and nothing in a log; 'lines', for commands, adds lines in
@@ -38,11 +38,11 @@ def report_progress(output: Literal["bar", "lines", "nothing"]) -> None:
 def share_bar(bar: Bar) -> Iterator[Bar]:
     """Show the progress of all work inside the block in this bar: two bars at once would overwrite each other."""
     global _shared_bar
-    before, _shared_bar = _shared_bar, bar
+    previous, _shared_bar = _shared_bar, bar
     try:
         yield bar
     finally:
-        _shared_bar = before
+        _shared_bar = previous
 
 
 def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
@@ -71,7 +71,7 @@ def show_progress(description: str, total: int, *, completed: int = 0, quiet: bo
                 bar.remove_task(task)
 
 
-def say(sentence: str) -> None:
+def print_status(sentence: str) -> None:
     """Print a sentence about slow work, where its progress would be shown."""
     if not is_shown():
         return
@@ -92,8 +92,8 @@ class ProgressLines:
     def __init__(self, description: str, total: int, completed: int) -> None:
         self.description = description
         self.total = total
-        self.completed = self.first = completed
-        self.began = self.last = time.monotonic()
+        self.completed = self.start_count = completed
+        self.start_time = self.last = time.monotonic()
 
     def advance(self, units: int) -> None:
         """Count further units, and print a line where it is time."""
@@ -102,15 +102,15 @@ class ProgressLines:
         if now - self.last < SECONDS_BETWEEN_LINES:
             return
         self.last = now
-        speed = (self.completed - self.first) / (now - self.began)
-        left = f", about {format_seconds((self.total - self.completed) / speed)} left" if speed else ""
-        share = f"{self.completed:,} of {self.total:,} ({self.completed / max(self.total, 1):.0%})"
-        say(f"{self.description}: {share}{left}")
+        speed = (self.completed - self.start_count) / (now - self.start_time)
+        remaining = f", about {format_seconds((self.total - self.completed) / speed)} left" if speed else ""
+        progress = f"{self.completed:,} of {self.total:,} ({self.completed / max(self.total, 1):.0%})"
+        print_status(f"{self.description}: {progress}{remaining}")
 
     def finish(self) -> None:
         """Print how long it took, if there was a line before."""
-        if self.last > self.began:
-            say(f"{self.description}: done after {format_seconds(time.monotonic() - self.began)}")
+        if self.last > self.start_time:
+            print_status(f"{self.description}: done after {format_seconds(time.monotonic() - self.start_time)}")
 
 
 def format_seconds(seconds: float) -> str:

@@ -25,12 +25,12 @@ def connect_ray(cpus: int | None) -> Iterator[Any]:
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS")
-    where: dict[str, Any] = {} if address else {"num_cpus": cpus, "include_dashboard": False}
+    options: dict[str, Any] = {} if address else {"num_cpus": cpus, "include_dashboard": False}
     try:
-        ray.init(log_to_driver=False, logging_level="ERROR", **where)
+        ray.init(log_to_driver=False, logging_level="ERROR", **options)
     except ConnectionError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise EquimetricError(f"there is no Ray cluster at {address!r}: {first}") from None
+        first_line = str(error).strip().partition("\n")[0]
+        raise EquimetricError(f"there is no Ray cluster at {address!r}: {first_line}") from None
     try:
         yield ray
     finally:

@@ -60,10 +60,10 @@ class Registry(Mapping[str, Record], Generic[Record]):
         `known_as` are names elsewhere, of other libraries say, for which an error suggests this one. Reloading a
         module replaces its records; a name that another module has taken raises an error.
         """
-        for taken in (name, *other_names):
-            owner = self._aliases.get(taken, taken)
+        for alias in (name, *other_names):
+            owner = self._aliases.get(alias, alias)
             if self._modules.get(owner, module) != module:
-                raise EquimetricError(f"there is a {self.kind} named {taken!r} already; choose another name")
+                raise EquimetricError(f"there is a {self.kind} named {alias!r} already; choose another name")
         self._records[name] = record
         self._modules[name] = module
         self._aliases |= dict.fromkeys(other_names, name)
@@ -144,7 +144,7 @@ def import_plugins() -> None:
     if _plugins_imported:
         return
     for plugin in entry_points(group=PLUGINS):
-        with _importing(plugin.name):
+        with _explain_import_errors(plugin.name):
             if hasattr(import_module(plugin.module), "__path__"):
                 import_modules(plugin.module)
     _plugins_imported = True
@@ -153,13 +153,15 @@ def import_plugins() -> None:
 def import_declaring_plugins(decorator: str) -> None:
     """Import those modules of installed plug-ins whose source uses `@decorator(…)`, and no others."""
     for plugin in entry_points(group=PLUGINS):
-        with _importing(plugin.name):
-            for module in dict.fromkeys(found.module for found in _declared_in(plugin.module, decorator)):
+        with _explain_import_errors(plugin.name):
+            for module in dict.fromkeys(
+                declaration.module for declaration in _declarations_in(plugin.module, decorator)
+            ):
                 import_module(module)
 
 
 @contextmanager
-def _importing(plugin: str) -> Iterator[None]:
+def _explain_import_errors(plugin: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
@@ -168,7 +170,7 @@ def _importing(plugin: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the source of a component says about it.
+    """The record of a component as declared in its source.
 
     Attributes:
         name: the first argument of the decorator.
@@ -200,7 +202,7 @@ def read_declarations(package: str, decorator: str) -> list[Declaration]:
     Answers in a fraction of a second, where importing would load torch. Those of installed plug-ins follow.
     """
     sources = (package, *(plugin.module for plugin in entry_points(group=PLUGINS)))
-    return [found for source in sources for found in _declared_in(source, decorator)]
+    return [declaration for source in sources for declaration in _declarations_in(source, decorator)]
 
 
 def read_options(module: str, definition: str, function: str) -> dict[str, Any]:
@@ -210,11 +212,11 @@ def read_options(module: str, definition: str, function: str) -> dict[str, Any]:
     assert spec.origin is not None
     file = Path(spec.origin).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     nodes = ast.parse(file.read_text(encoding="utf-8")).body
-    (found,) = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == definition)
-    return {key: _default(value) for key, value in _keyword_only(found, function)}
+    (class_node,) = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == definition)
+    return {key: _default(value) for key, value in _keyword_only(class_node, function)}
 
 
-def _declared_in(name: str, decorator: str) -> Iterator[Declaration]:
+def _declarations_in(name: str, decorator: str) -> Iterator[Declaration]:
     """The declarations in a module, or in the modules directly inside a package."""
     spec = find_spec(name)
     if spec is None:
@@ -227,10 +229,10 @@ def _declared_in(name: str, decorator: str) -> Iterator[Declaration]:
     for module, file in files.items():
         source = file.read_text(encoding="utf-8")
         if re.search(rf"^@(\w+\.)*{decorator}\(", source, re.MULTILINE):
-            yield from _read(module.removesuffix(".__init__"), file, ast.parse(source), decorator)
+            yield from _read_module(module.removesuffix(".__init__"), file, ast.parse(source), decorator)
 
 
-def _read(module: str, file: Path, tree: ast.Module, decorator: str) -> Iterator[Declaration]:
+def _read_module(module: str, file: Path, tree: ast.Module, decorator: str) -> Iterator[Declaration]:
     constants = _constants(module.rpartition(".")[0], file, tree)
 
     def resolve(value: ast.expr) -> ast.expr:
@@ -243,26 +245,26 @@ def _read(module: str, file: Path, tree: ast.Module, decorator: str) -> Iterator
             if isinstance(call, ast.Call) and decorator in (getattr(call.func, key, None) for key in ("id", "attr")):
                 name, *_ = (argument.value for argument in call.args if isinstance(argument, ast.Constant))
                 keywords = {keyword.arg: resolve(keyword.value) for keyword in call.keywords if keyword.arg}
-                literals = {key: found[0] for key, value in keywords.items() if (found := _evaluate(value))}
+                literals = {key: result[0] for key, value in keywords.items() if (result := _evaluate(value))}
                 options = {key: _default(value and resolve(value)) for key, value in _keyword_only(node)}
                 decorators = tuple(map(ast.unparse, node.decorator_list))
                 yield Declaration(str(name), module, literals, options, ast.get_docstring(node) or "", decorators)
 
 
 def _constants(package: str, file: Path, tree: ast.Module) -> dict[str, ast.expr]:
-    """What a module assigns to names, and the constants that it imports from a module beside it."""
-    found: dict[str, ast.expr] = {}
+    """Expressions that a module assigns to names, and constants imported from a sibling module."""
+    constants: dict[str, ast.expr] = {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.rpartition(".")[0] == package:
             names = {alias.name for alias in node.names if alias.name.isupper()}
-            beside = file.with_name(f"{node.module.rpartition('.')[2]}.py")
-            if names and beside.exists():
-                others = _constants(package, beside, ast.parse(beside.read_text(encoding="utf-8")))
-                found |= {name: value for name, value in others.items() if name in names}
+            sibling = file.with_name(f"{node.module.rpartition('.')[2]}.py")
+            if names and sibling.exists():
+                imported = _constants(package, sibling, ast.parse(sibling.read_text(encoding="utf-8")))
+                constants |= {name: value for name, value in imported.items() if name in names}
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
-    return found
+            constants |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
+    return constants
 
 
 def _keyword_only(
@@ -278,8 +280,8 @@ def _keyword_only(
 def _default(value: ast.expr | None) -> Any:
     if value is None:
         return Parameter.empty
-    found = _evaluate(value)
-    return found[0] if found else ast.unparse(value)
+    result = _evaluate(value)
+    return result[0] if result else ast.unparse(value)
 
 
 SEARCH_RANGES = {kind.__name__: kind for kind in (Choice, Integer, LogUniform, Uniform)}

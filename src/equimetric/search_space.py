@@ -31,7 +31,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values."""
+    """A choice among a few values."""
 
     values: tuple[float | str | bool | None, ...]
 

@@ -13,17 +13,17 @@ from typing import Any, NoReturn
 __all__ = ["StopRequest", "Stopped", "end_on_signals", "raise_stopped", "stop_on_signals"]
 
 DEFAULTS: Mapping[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-"""The handlers that may be replaced: a signal that is ignored, or handled by a caller, stays as it is."""
+"""Handlers that may be replaced: a signal that is ignored, or handled by a caller, is left alone."""
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended the work; the message says what is kept and how to go on."""
+    """A signal ended the work; the message says what is kept and how to resume."""
 
-    def __init__(self, number: int, message: str = "stopped; run the same command again") -> None:
+    def __init__(self, signum: int, message: str = "stopped; run the same command again") -> None:
         super().__init__(message)
-        self.number = number
+        self.number = signum
 
     @property
     def exit_code(self) -> int:
@@ -31,19 +31,19 @@ class Stopped(KeyboardInterrupt):
         return 128 + self.number
 
 
-def raise_stopped(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  (as every handler)
+def raise_stopped(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  (as every handler)
     """The handler that stops at once."""
-    raise Stopped(number)
+    raise Stopped(signum)
 
 
-def end_or_raise(number: int, frame: FrameType | None) -> None:
+def end_or_raise(signum: int, frame: FrameType | None) -> None:
     """The handler of the command line: as `raise_stopped`, but inside an import the process ends here.
 
     An exception that interrupts an import is lost in it, or comes out of an extension module as another one.
     """
     if not is_importing(frame):
-        raise_stopped(number, frame)
-    stop = Stopped(number)
+        raise_stopped(signum, frame)
+    stop = Stopped(signum)
     if int(os.environ.get("RANK", 0)) == 0:
         os.write(2, f"equimetric: {stop}\n".encode())
     os._exit(stop.exit_code)
@@ -63,16 +63,16 @@ def handle_signals(handler: Handler) -> Iterator[None]:
     """Let a handler take SIGINT and SIGTERM inside the block; does nothing outside of the main thread."""
     replaced: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number, default in DEFAULTS.items():
-            before = signal.getsignal(number)
-            if before in (default, raise_stopped, end_or_raise):
-                replaced[number] = before
-                signal.signal(number, handler)
+        for signum, default in DEFAULTS.items():
+            previous = signal.getsignal(signum)
+            if previous in (default, raise_stopped, end_or_raise):
+                replaced[signum] = previous
+                signal.signal(signum, handler)
     try:
         yield
     finally:
-        for number, before in replaced.items():
-            signal.signal(number, before)
+        for signum, previous in replaced.items():
+            signal.signal(signum, previous)
 
 
 @contextmanager
@@ -104,8 +104,8 @@ class StopRequest:
         with handle_signals(self.note):
             yield
 
-    def note(self, number: int, frame: FrameType | None) -> None:
+    def note(self, signum: int, frame: FrameType | None) -> None:
         """The handler."""
         if self.number is not None:
-            raise_stopped(number, frame)
-        self.number = number
+            raise_stopped(signum, frame)
+        self.number = signum

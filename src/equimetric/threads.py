@@ -23,12 +23,12 @@ PREFETCH_PER_THREAD = 2
 @contextmanager
 def use_threads(n: int) -> Iterator[None]:
     """Compute with n threads inside the block: their number changes the last digits of sums."""
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
@@ -42,9 +42,9 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> I
         yield from map(function, items)
         return
     # Even one item: to change the number of threads of this one is slower than to hand it over.
-    pool, pending, alone = _thread_pool(threads, os.getpid()), deque[Future[Result]](), torch.no_grad()(function)
+    pool, pending, without_grad = _thread_pool(threads, os.getpid()), deque[Future[Result]](), torch.no_grad()(function)
     for item in items:
-        pending.append(pool.submit(alone, item))
+        pending.append(pool.submit(without_grad, item))
         if len(pending) > PREFETCH_PER_THREAD * threads:
             yield pending.popleft().result()
     while pending:
@@ -56,12 +56,12 @@ def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG
     """Worker threads, each of which computes with one thread."""
     started = threading.Barrier(threads + 1)
 
-    def start() -> None:
+    def init_thread() -> None:
         torch.get_num_threads()  # a thread that never asked would take the default at its first operation
         torch.set_num_threads(1)
         started.wait()
 
-    pool = ThreadPoolExecutor(threads, "parallel_map", start)
+    pool = ThreadPoolExecutor(threads, "parallel_map", init_thread)
     with use_threads(torch.get_num_threads()):  # what a worker sets is also the default of threads to come
         for _ in range(threads):
             pool.submit(int)

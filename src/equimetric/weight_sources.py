@@ -1,4 +1,4 @@
-"""Where the pretrained weights of backbones come from, in words; without torch."""
+"""The sources of pretrained backbone weights, in words; without torch."""
 
 from importlib.util import find_spec
 
@@ -8,7 +8,7 @@ LIBRARY_MODELS = {
     "timm:<model>": "any classification model of timm, such as timm:resnet50 or timm:vit_base_patch16_224",
     "torchvision:<model>": "any classification model of torchvision, such as torchvision:resnet50",
 }
-"""How library models are named, and what they are."""
+"""Name patterns of library models and their descriptions."""
 
 
 def describe_weights(package: str | None, public_file: str | None) -> str:

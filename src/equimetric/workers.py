@@ -31,20 +31,20 @@ __all__ = [
 Item = TypeVar("Item")
 
 Message = Sequence[bytes | bytearray | memoryview]
-"""Some pieces of bytes, sent as they are."""
+"""Pieces of bytes, sent unchanged."""
 SIZE_BYTES = 8
 
 
 def start_interpreter(module: str, **options: Any) -> subprocess.Popen[Any]:
     """A new interpreter that runs a module with one thread, its input and output piped; `options` as of Popen."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(
             [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, **options
         )
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 class WorkerEnded(Exception):  # noqa: N818  (an event; what it means is up to who started the worker)
@@ -112,16 +112,16 @@ def separate_output() -> int:
 
 
 def listen_to_parent(messages: Iterable[Item]) -> queue.SimpleQueue[Item]:
-    """What a parent sends, as it comes; when that ends, so does the process, at once."""
-    received: queue.SimpleQueue[Item] = queue.SimpleQueue()
+    """Queue the messages of a parent as they come; at their end the process exits at once."""
+    inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
 
     def listen() -> None:
         for message in messages:
-            received.put(message)
+            inbox.put(message)
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
-    return received
+    return inbox
 
 
 def write_message(stream: IO[bytes], message: Message) -> None:
@@ -141,13 +141,13 @@ def read_message(stream: IO[bytes]) -> list[bytearray] | None:
     count = int.from_bytes(start, "little")
     sizes = stream.read(SIZE_BYTES * count)
     pieces = []
-    for number in range(len(sizes) // SIZE_BYTES):
-        piece = bytearray(int.from_bytes(sizes[SIZE_BYTES * number : SIZE_BYTES * (number + 1)], "little"))
+    for index in range(len(sizes) // SIZE_BYTES):
+        piece = bytearray(int.from_bytes(sizes[SIZE_BYTES * index : SIZE_BYTES * (index + 1)], "little"))
         read = 0
         while read < len(piece):
-            more = stream.readinto(memoryview(piece)[read:])  # type: ignore[attr-defined]
-            if not more:
+            num_bytes = stream.readinto(memoryview(piece)[read:])  # type: ignore[attr-defined]
+            if not num_bytes:
                 return None
-            read += more
+            read += num_bytes
         pieces.append(piece)
     return pieces if len(pieces) == count else None

@@ -80,7 +80,7 @@ def test_structured_clustering_finds_the_medoids_of_the_definition(seed, gamma, 
         distance = torch.cdist(unit(embeddings), unit(embeddings), compute_mode="donot_use_mm_for_euclid_dist")
     medoids, expected = clustering_by_loops(distance.tolist(), member.tolist(), gamma, sweeps)
     search = MedoidSearch(distance, member, gamma)
-    assert search.exchange(search.greedy(), sweeps).tolist() == medoids
+    assert search.swap(search.greedy(), sweeps).tolist() == medoids
     value = em.objective("structured_clustering", gamma=gamma, pam_iters=sweeps)(embeddings, LABELS)
     assert value.item() == pytest.approx(expected, abs=1e-9)
 
@@ -91,7 +91,7 @@ def test_worked_medoids(case):
     search = MedoidSearch(torch.cdist(embeddings, embeddings), labels, case["options"]["gamma"])
     greedy = search.greedy()
     assert greedy.tolist() == case["greedy_medoids"]
-    medoids = search.exchange(greedy, case["options"]["pam_iters"])
+    medoids = search.swap(greedy, case["options"]["pam_iters"])
     assert medoids.tolist() == case["medoids"]
     delta = search.agreement.one_minus_nmi(search.nearest(medoids).counts).item()
     assert delta == pytest.approx(case["parts"]["one_minus_nmi"], abs=1e-9)
@@ -100,7 +100,7 @@ def test_worked_medoids(case):
 def test_structured_clustering_with_duplicates_keeps_medoids_their_own():
     embeddings = torch.ones(6, 2, dtype=torch.float64)
     search = MedoidSearch(torch.cdist(embeddings, embeddings), torch.tensor([0, 0, 1, 1, 2, 2]), 1.0)
-    medoids = search.exchange(search.greedy(), 2)
+    medoids = search.swap(search.greedy(), 2)
     assert search.nearest(medoids).cluster[medoids].tolist() == [0, 1, 2]
 
 
@@ -116,7 +116,7 @@ def test_medoids_among_ties_are_those_of_the_definition(seed, trials, monkeypatc
     for gamma in (0.5, 5.0, 50.0):
         medoids, _ = clustering_by_loops(distance.tolist(), member.tolist(), gamma, 3)
         search = MedoidSearch(distance, member, gamma)
-        assert search.exchange(search.greedy(), 3).tolist() == medoids
+        assert search.swap(search.greedy(), 3).tolist() == medoids
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -214,7 +214,7 @@ def test_worked_pddm_score():
 
 @pytest.mark.parametrize("options", [{}, {"hidden": 7, "a": 0.1, "b": 2.0, "lam": 0.3}])
 def test_pddm_takes_the_hardest_quadruplet_of_each_anchor(options, monkeypatch):
-    monkeypatch.setattr("equimetric.ops.products.PAIRWISE_ENTRIES", 300)
+    monkeypatch.setattr("equimetric.ops.products.PAIRWISE_CHUNK_ENTRIES", 300)
     torch.manual_seed(9)
     embeddings, objective = batch(9), em.objective("pddm", dim=4, **options).double()
     module, x = objective.loss, unit(embeddings)

@@ -184,7 +184,7 @@ def test_regressors_predict_and_members_evade():
     with torch.no_grad():
         loss.regressors[0].first.weight.mul_(2)
         loss.regressors[1].second.bias.fill_(3)
-        penalties = sum(regressor.excess() for regressor in loss.regressors)
+        penalties = sum(regressor.penalty() for regressor in loss.regressors)
     assert penalties.item() == pytest.approx((4 - 1) ** 2 + (2 * 9 - 1))
 
 
@@ -386,10 +386,10 @@ def test_hier_is_its_definition(monkeypatch):
     torch.testing.assert_close(found, value_and_gradient(definition, embeddings))
 
 
-@pytest.mark.parametrize("few_numbers", [2**15, 40])
-def test_a_few_triples_at_a_time_are_all_of_them(few_numbers, monkeypatch):
+@pytest.mark.parametrize("min_pool_size", [2**15, 40])
+def test_a_few_triples_at_a_time_are_all_of_them(min_pool_size, monkeypatch):
     # Stretches of a longer row in the second case.
-    monkeypatch.setattr("equimetric.ops.sampling.FEW_NUMBERS", few_numbers)
+    monkeypatch.setattr("equimetric.ops.sampling.MIN_POOL_SIZE", min_pool_size)
 
     def both():
         objective = hierarchy(generator=torch.Generator().manual_seed(1), margin=0.4, tau=0.4)
@@ -414,7 +414,7 @@ def test_many_rows_of_noise_are_stretches_of_a_longer_one():
     noise = GumbelNoise.draw((4096, 128), like, generator)
     rows = noise.rows(slice(None))
     longer = torch.cat([noise.windows[0], noise.windows[1:, -1]])
-    places = [noise.which[row].item() for row in range(4096)]
+    places = [noise.window[row].item() for row in range(4096)]
     assert all(torch.equal(rows[row], longer[place : place + 128]) for row, place in enumerate(places))
     assert len(set(places)) > 3500
     assert rows.mean().item() == pytest.approx(0.5772, abs=0.03)

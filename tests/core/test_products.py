@@ -36,7 +36,7 @@ def test_first_and_second_derivatives(function):
 def test_strip_by_strip_is_the_same_with_both_derivatives(measure, monkeypatch):
     x = vectors(9).requires_grad_()
     whole = measure(x, x)
-    monkeypatch.setattr(products, "STRIP", 2)
+    monkeypatch.setattr(products, "STRIP_SIZE", 2)
     monkeypatch.setattr(products, "BACKWARD_ROWS", 4)
     striped = measure(x, x)
     torch.testing.assert_close(striped, whole, rtol=1e-12, atol=1e-7 if measure is negative_distance else 1e-12)

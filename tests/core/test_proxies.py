@@ -269,13 +269,13 @@ def test_the_margin_is_phased_in_by_training_steps_and_survives_a_restart(method
     values = [objective(embeddings, LABELS).item() for _ in range(4)]
     assert len(set(values)) == 4
     assert objective.loss.iteration == 4
-    assert objective.loss.annealing(torch.float64).item() == pytest.approx(1000 / (1 + 0.12 * 4))
+    assert objective.loss.step_lambda(torch.float64).item() == pytest.approx(1000 / (1 + 0.12 * 4))
     restarted = build(method, weight, CLASSES)
     restarted.load_state_dict(objective.state_dict())
     objective.eval()
     assert restarted(embeddings, LABELS) == objective(embeddings, LABELS)
     restarted.loss.iteration.fill_(10**6)
-    assert restarted.loss.annealing(torch.float64) == 5.0
+    assert restarted.loss.step_lambda(torch.float64) == 5.0
 
 
 def test_a_multiplied_angle_needs_lengths():

@@ -152,7 +152,7 @@ def test_structured_clustering_scores_weighted_clusterings(seed, gamma):
     )
     member = torch.unique(LABELS[present], return_inverse=True)[1]
     search = MedoidSearch(distance, member, gamma, WEIGHTS[present])
-    medoids = search.exchange(search.greedy(), 5).tolist()
+    medoids = search.swap(search.greedy(), 5).tolist()
 
     def score(medoids):
         nearest = [min(medoids, key=lambda c: d[i][c]) for i in rows]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from equimetric.data.lookalikes import LIKENESS, find_unambiguous, likeness, merge_lookalikes
+from equimetric.data.lookalikes import MIN_SIMILARITY, character_similarity, find_unambiguous, merge_lookalikes
 from equimetric.data.rendering import FACES, Pictures, draw, face_files, open_face
 
 ALL_FACES = range(len(FACES))
@@ -65,11 +65,11 @@ def test_likeness_is_the_median_over_shared_faces():
     angles = {"a": [0.3, 0.3, 0.3, 0.3, 0.3], "b": [0.3, 0.35, 1.2, 0.4]}
     rows = [(ink(angle), ord(name), face) for name in "ab" for face, angle in enumerate(angles[name])]
     images, codes, faces = zip(*rows, strict=True)
-    characters, pairs, similarity = likeness(Pictures(np.stack(images), np.array(codes), np.array(faces)))
+    characters, pairs, similarity = character_similarity(Pictures(np.stack(images), np.array(codes), np.array(faces)))
     assert characters.tolist() == [97, 98]
     assert pairs.tolist() == [[0, 1]]
     assert similarity[0] == pytest.approx((np.cos(0.05) + np.cos(0.1)) / 2, abs=2e-3)
-    assert similarity[0] > LIKENESS
+    assert similarity[0] > MIN_SIMILARITY
 
 
 def test_characters_without_a_common_face_stay_apart():

@@ -82,6 +82,6 @@ def test_blocks_change_nothing(files, monkeypatch):
     whole = near_duplicates(pictures, SPLIT, most_bits=30, most_difference=60)
     assert len(whole) > 3
     thumbnails = module.grey_thumbnails(pictures.images)
-    for name in ("ROWS_PER_BLOCK", "COLUMNS_PER_BLOCK", "PAIRS_PER_BLOCK"):
+    for name in ("ROW_CHUNK_SIZE", "COLUMN_CHUNK_SIZE", "PAIR_CHUNK_SIZE"):
         monkeypatch.setattr(module, name, 1)
     assert near_duplicates(pictures, SPLIT, most_bits=30, most_difference=60, thumbnails=thumbnails) == whole

@@ -49,7 +49,7 @@ def test_a_round_trains_on_the_classes_so_far_or_its_own(keep, trained):
     assert torch.equal(second.validation, split.validation)
     assert [classes(rows) for rows in second.rounds] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert not set(second.train.tolist()) & set(torch.cat(second.rounds).tolist())
-    final = second.train_on("validation")
+    final = second.with_train_parts("validation")
     assert len(final.rounds) == 4
     assert not len(final.validation)
 

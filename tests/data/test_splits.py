@@ -36,11 +36,11 @@ def test_the_rule_for_sixteen_classes():
 def test_other_parts_may_train_too():
     labels = torch.arange(16).repeat_interleave(3)
     split = class_disjoint_split(labels, fold=1)
-    both = split.train_on("validation")
+    both = split.with_train_parts("validation")
     assert torch.equal(both.train, torch.arange(24)), "rows ascend"
     assert len(both.validation) == 0
     assert torch.equal(both.test, split.test)
-    everything = split.train_on("validation", "test")
+    everything = split.with_train_parts("validation", "test")
     assert torch.equal(everything.train, torch.arange(48))
     assert len(everything.test) == 0
 

@@ -143,8 +143,8 @@ def test_separated_clusters_are_found(spherical, dtype):
 
 def test_lloyd_from_the_same_seeds_as_scikit_learn():
     points, _ = blobs(12, 20, 6, 0.5, dtype=torch.float64)
-    squared_lengths = points.square().sum(dim=1)
-    seeds = points[kmeans_module._seeds(points, squared_lengths, 12, seed=0)]
+    squared_norms = points.square().sum(dim=1)
+    seeds = points[kmeans_module._init_seeds(points, squared_norms, 12, seed=0)]
     found = kmeans(points, 12, iterations=100)
     peer = LloydOfScikitLearn(12, init=seeds.numpy(), n_init=1, max_iter=100, tol=0).fit(points.numpy())
     assert found.converged
@@ -188,7 +188,7 @@ def test_a_block_of_candidates_is_distributed_like_single_draws():
     start = np.array([0.0, 1.0, 1.44, 9.0])  # squared distances to the first seed, point 0
     generator = np.random.default_rng(0)
     blocks = [
-        kmeans_module._accept(points, start, kmeans_module._draw(start, (4,), generator), generator)
+        kmeans_module._accept_candidates(points, start, kmeans_module._draw_indices(start, (4,), generator), generator)
         for _ in range(8_000)
     ]
     firsts = Counter(int(block[0]) for block in blocks)
@@ -203,9 +203,9 @@ def test_a_block_of_candidates_is_distributed_like_single_draws():
 
 def test_the_gain_of_a_seed():
     points, _ = blobs(5, 6, 4, 0.5, dtype=torch.float64)
-    squared_lengths = points.square().sum(dim=1)
+    squared_norms = points.square().sum(dim=1)
     nearest = torch.cdist(points, points[[3, 11]]).square().amin(dim=1)
-    gains = kmeans_module._gains(points, squared_lengths, nearest, np.array([0, 3, 20]))
+    gains = kmeans_module._compute_gains(points, squared_norms, nearest, np.array([0, 3, 20]))
     for candidate, gain in zip((0, 3, 20), gains, strict=True):
         after = torch.minimum(nearest, (points - points[candidate]).square().sum(dim=1))
         assert gain == pytest.approx(float((nearest - after).sum()), abs=1e-12)
@@ -217,15 +217,15 @@ def test_seeds_are_as_good_as_those_of_scikit_learn():
     def spread(seeds):
         return float(torch.cdist(points, seeds).square().amin(dim=1).sum())
 
-    squared_lengths = points.square().sum(dim=1)
-    ours = [spread(points[kmeans_module._seeds(points, squared_lengths, 80, seed)]) for seed in range(5)]
+    squared_norms = points.square().sum(dim=1)
+    ours = [spread(points[kmeans_module._init_seeds(points, squared_norms, 80, seed)]) for seed in range(5)]
     theirs = [spread(torch.from_numpy(kmeans_plusplus(points.numpy(), 80, random_state=seed)[0])) for seed in range(5)]
     assert np.mean(ours) < 1.03 * np.mean(theirs)
 
 
 def test_seeds_are_distinct_and_spread_out():
     points, labels = blobs(200, 4, 32, 0.0005)
-    seeds = kmeans_module._seeds(points, points.double().square().sum(dim=1), 200, seed=1)
+    seeds = kmeans_module._init_seeds(points, points.double().square().sum(dim=1), 200, seed=1)
     assert len(seeds.unique()) == 200
     # With clusters this tight, k-means++ practically never takes two seeds from one.
     assert len(labels[seeds].unique()) == 200

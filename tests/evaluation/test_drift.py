@@ -82,7 +82,7 @@ def test_the_expected_rate_is_that_of_pairs_moved_alike(certificate):
     embeddings, labels = draw_space(60, 8, 0)
     distances = pair_distances(prepare_sets(embeddings, labels))
     for threshold in (0.3, 0.6, 0.9, 1.2):
-        share = float(distances.count_accepted(threshold, strict=True).negative) / distances.negatives
+        share = float(distances.count_accepted(threshold, strictly_below=True).negative) / distances.negatives
         assert reference.far_at(threshold) == pytest.approx(share, rel=0.15)
 
 

@@ -238,8 +238,8 @@ def test_a_cohort_is_read_with_or_without_labels(tmp_path):
         found = read_cohort(tmp_path / name)
         assert list(found) == ["embeddings", "labels"][:kinds]
         assert np.array_equal(found["embeddings"], vectors)
-    assert read_cohort(tmp_path / "labelled.npz", beside=True) is None
-    assert list(read_cohort(tmp_path / "both.npz", beside=True)) == ["embeddings"]
+    assert read_cohort(tmp_path / "labelled.npz", embedded_only=True) is None
+    assert list(read_cohort(tmp_path / "both.npz", embedded_only=True)) == ["embeddings"]
     assert list(read_embeddings(tmp_path / "both.npz")) == ["embeddings", "labels"]
     with pytest.raises(EquimetricError, match="a cohort is one set of embeddings"):
         read_cohort(tmp_path / "sides.npz")

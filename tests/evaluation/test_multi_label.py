@@ -335,7 +335,7 @@ def test_large_tiles_take_single_pairs_where_few_are_read(monkeypatch):
     expected = evaluate(embeddings + 0.1, labels, metrics=[*RANKED, "ndcg@4"], overlap="jaccard")
     for few, at_a_time in ((1, 50), (100, 1), (1, 1)):
         monkeypatch.setattr(label_sets, "FEW_COLUMNS", few)
-        monkeypatch.setattr(label_sets, "COUNTED_AT_A_TIME", at_a_time)
+        monkeypatch.setattr(label_sets, "ENTRY_CHUNK_SIZE", at_a_time)
         found = evaluate(embeddings + 0.1, labels, metrics=[*RANKED, "ndcg@4"], overlap="jaccard")
         assert found == expected
 

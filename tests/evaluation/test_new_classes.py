@@ -52,7 +52,7 @@ def coverage(classes, draws, *, clumped=False):
         distances = pair_distances(prepare_sets(*draw_space(classes, 8, (seed, classes), clumped=clumped)))
         threshold = FalseAccepts(1e-2).threshold(distances)
         bounds = bound_new_classes(class_counts(distances, threshold), 0.95)
-        accepted = population.count_accepted(threshold, strict=True)
+        accepted = population.count_accepted(threshold, strictly_below=True)
         far, frr = accepted.negative / population.negatives, 1 - accepted.positive / population.positives
         # Without a bound nothing is promised, so such a draw neither holds nor fails.
         known = [(far, bounds.far), (frr, bounds.frr)]

@@ -101,7 +101,7 @@ def test_the_seed_determines_the_result_and_blocks_do_not(monkeypatch):
     result = random_evaluation()
     first, other = bootstrap_interval(result, "map@r", seed=1), bootstrap_interval(result, "map@r", seed=2)
     assert first == bootstrap_interval(result, "map@r", seed=1) != other
-    monkeypatch.setattr(bootstrap, "DRAWN_AT_A_TIME", 100)
+    monkeypatch.setattr(bootstrap, "WEIGHT_CHUNK_SIZE", 100)
     assert bootstrap_interval(result, "map@r", seed=1) == first
 
 

@@ -17,7 +17,7 @@ from equimetric.data import Dataset, FileStore, Split, damaged_files, glyphs, tr
 from equimetric.file_hashes import hash_files
 from equimetric.runs.data import RunData
 from equimetric.studies.ledger import check_data
-from equimetric.training.sinks import read_identity
+from equimetric.training.sinks import read_mlflow_run_id
 
 FLIPS = [12, pytest.param(300, marks=pytest.mark.slow)]
 
@@ -133,14 +133,14 @@ def test_the_run_of_mlflow(tmp_path, flips):
     intact, noticed = file.read_bytes(), 0
     for what, damaged in damages(intact, flips):
         file.write_bytes(damaged)
-        found, said = read_with_warnings(lambda: read_identity(file))
+        found, said = read_with_warnings(lambda: read_mlflow_run_id(file))
         assert found in (identity, None), what
         assert (found is None) == (said == [f"{file} is damaged; the figures go to a new run of MLflow from here on"])
         noticed += found is None
     assert noticed >= 0.8 * (flips + 4)
     file.write_text(identity)
-    assert read_identity(file) == identity, "as older versions wrote it"
-    assert read_identity(tmp_path / "none") is None
+    assert read_mlflow_run_id(file) == identity, "as older versions wrote it"
+    assert read_mlflow_run_id(tmp_path / "none") is None
 
 
 def test_every_cache_is_damaged_by_some_test():

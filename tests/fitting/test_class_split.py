@@ -20,12 +20,12 @@ def test_every_class_is_in_one_part(classes):
 
 def test_forty_classes_make_five_parts_and_fewer_are_merged_with_a_word():
     assert set(divide_classes(alone(40)).fold().lists()) == {"train", "validation", "cohort", "calibration", "test"}
-    assert divide_classes(alone(40)).merged == ()
+    assert divide_classes(alone(40)).merge_notes == ()
     four, three = divide_classes(alone(39)), divide_classes(alone(19))
     assert (four.cohort, four.calibration) == ("train", "calibration")
-    assert "cohort and training classes are one part" in four.merged[0]
+    assert "cohort and training classes are one part" in four.merge_notes[0]
     assert (three.cohort, three.calibration) == ("train", "validation")
-    assert "validation and calibration classes are one part" in three.merged[1]
+    assert "validation and calibration classes are one part" in three.merge_notes[1]
 
 
 def test_a_bound_for_new_classes_has_its_ten_classes_or_a_sentence():
@@ -50,7 +50,7 @@ def test_too_few_classes_are_one_sentence():
 def test_folds_validate_on_different_classes_and_leave_the_others_alone():
     parts = divide_classes(alone(81))
     folds = [parts.fold(number, 3) for number in range(3)]
-    assert len({name for fold in folds for name in fold.validation}) == 3 * parts.validating
+    assert len({name for fold in folds for name in fold.validation}) == 3 * parts.num_validation_classes
     assert len({tuple(fold.test) for fold in folds}) == len({tuple(fold.calibration) for fold in folds}) == 1
 
 
@@ -85,7 +85,7 @@ def test_beside_a_group_of_half_the_classes_the_parts_are_smaller():
     assert sum(sizes.values()) == 100
     assert sizes["train"] >= 51
     assert (sizes["test"], sizes["calibration"]) == (8, 12)
-    assert "tie 51 classes together: these train, and the other parts have the sizes that 49" in parts.merged[-1]
+    assert "tie 51 classes together: these train, and the other parts have the sizes that 49" in parts.merge_notes[-1]
     with pytest.raises(EquimetricError, match="tie 51 of 56 classes together"):
         divide_classes([large, *alone(5)])
 

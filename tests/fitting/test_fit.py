@@ -183,7 +183,7 @@ def test_what_was_kept_is_used_where_the_time_is_up(fitted, plan, monkeypatch):
     ticks = count(step=100)
     with fit_module.quiet_warnings():
         choice = choose_candidate(plan, trials_of(fitted), Budget(300, lambda: float(next(ticks))), RunCache())
-    assert not choice.stopped
+    assert not choice.timed_out
     assert [one.scores for one in choice.candidates] == [one.scores for one in fitted.choice.candidates]
 
 
@@ -218,7 +218,7 @@ def test_the_search_stops_where_the_time_is_up(plan, tmp_path):
     ticks = count(step=100)
     with fit_module.quiet_warnings():
         choice = choose_candidate(plan, tmp_path, Budget(300, lambda: float(next(ticks))), RunCache())
-    assert choice.stopped
+    assert choice.timed_out
     assert [one.candidate.name for one in choice.candidates] == ["raw features", "principal components", "contrastive"]
 
 

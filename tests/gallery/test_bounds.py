@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from equimetric.gallery import kernel
-from equimetric.gallery.codes import ItemCodes, choose_balance, choose_scale, encode, encode_queries
+from equimetric.gallery.codes import ItemQuantizer, choose_balance, choose_scale, encode, encode_queries
 from equimetric.gallery.kernel import FULL, HALF
 from equimetric.gallery.tiles import CodedItems, FloatItems
 
@@ -16,10 +16,10 @@ NUMBERS = st.floats(-1e6, 1e6, width=32)
 
 
 def coded(items, shifts, balance=1.0):
-    plain = ItemCodes(1.0, balance, 0.0, 0.0)
+    plain = ItemQuantizer(1.0, balance, 0.0, 0.0)
     balanced = plain.balance_items(items)
     shift = 0.0 if shifts is None else float(shifts.abs().max())
-    common = ItemCodes(choose_scale(float(balanced.abs().max())), balance, float(balanced.norm(dim=1).max()), shift)
+    common = ItemQuantizer(choose_scale(float(balanced.abs().max())), balance, float(balanced.norm(dim=1).max()), shift)
     codes, residuals = encode(balanced, common.scale)
     shifts = None if shifts is None else shifts.numpy()
     return CodedItems(codes.numpy(), residuals.numpy(), shifts, common), FloatItems(items.numpy(), shifts, common)
@@ -34,11 +34,11 @@ def coded(items, shifts, balance=1.0):
 def test_the_error_of_a_product_of_codes_is_within_its_bound(items, queries, largest):
     items, queries = torch.tensor(items), torch.tensor(queries).double()
     some, _ = coded(items, None)
-    asked = encode_queries(queries, some.common, largest)
+    asked = encode_queries(queries, some.quantizer, largest)
     codes = torch.from_numpy(some.codes)
     products = (asked.codes.double() @ codes.T.double()).numpy() * asked.step[:, None]
     difference = np.abs(products - (queries @ items.double().T).numpy())
-    bound = np.stack([asked.error(some.common, float(residual)) for residual in some.residuals], 1)
+    bound = np.stack([asked.error(some.quantizer, float(residual)) for residual in some.residuals], 1)
     assert (difference <= bound * (1 + 1e-9) + 1e-30).all()
     assert bool((torch.from_numpy(some.codes).int().abs() <= 127).all())
     assert bool((asked.codes.int().abs() <= largest).all())
@@ -94,7 +94,7 @@ def test_the_error_of_a_tile_is_that_of_its_largest_residual():
     products = some.products(items[:3].double())
     for first, last in ((0, 1), (100, 1024), (1023, 1025), (64, 2999), (2048, 3000), (2990, 3000)):
         largest = float(some.residuals[first:last].max())
-        assert (products.error(first, last) >= products.queries.error(some.common, largest)).all()
+        assert (products.error(first, last) >= products.queries.error(some.quantizer, largest)).all()
 
 
 @pytest.mark.parametrize("largest", [FULL, HALF])

@@ -8,7 +8,7 @@ from gallery_cases import hard_data, verification
 
 import equimetric as em
 from equimetric.gallery import search
-from equimetric.gallery.number_files import append_rows, forget_pages, map_rows
+from equimetric.gallery.array_files import append_rows, forget_pages, map_rows
 from equimetric.gallery.working_memory import release_free_memory
 
 

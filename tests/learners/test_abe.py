@@ -50,7 +50,7 @@ def test_the_loss_is_the_sum_of_the_members_and_the_divergence():
     batch = make_batch()
     outputs = learner.outputs(batch)
     rows = list(outputs.values())
-    own = [one(each, batch.labels) for one, each in zip(learner.own_objectives, rows, strict=True)]
+    own = [one(each, batch.labels) for one, each in zip(learner.objective_list, rows, strict=True)]
     expected = sum(own) + 0.3 * divergence(rows, 2.0)
     torch.testing.assert_close(sum(learner.losses(outputs, batch).values()), expected)
 

@@ -12,15 +12,15 @@ MANY = DataShape(channels=1, vectors=False, classes=20, images=24)
 
 
 def test_maps_are_balanced_and_follow_the_seed_of_the_run():
-    maps = make("dreml", MANY).own_objectives[0].loss.meta_classes
+    maps = make("dreml", MANY).objective_list[0].loss.meta_classes
     assert maps.shape == (20, 3)
     for column, size in zip(maps.T, (3, 2, 3), strict=True):
         counts = column.bincount(minlength=size)
         assert len(counts) == size
         assert counts.max() - counts.min() <= 1
-    assert torch.equal(make("dreml", MANY).own_objectives[0].loss.meta_classes, maps)
-    assert not torch.equal(make("dreml", MANY, seed=1).own_objectives[0].loss.meta_classes, maps)
-    assert not torch.equal(make("dreml", MANY, options={"seed": 1}).own_objectives[0].loss.meta_classes, maps)
+    assert torch.equal(make("dreml", MANY).objective_list[0].loss.meta_classes, maps)
+    assert not torch.equal(make("dreml", MANY, seed=1).objective_list[0].loss.meta_classes, maps)
+    assert not torch.equal(make("dreml", MANY, options={"seed": 1}).objective_list[0].loss.meta_classes, maps)
     assert any(name.endswith("meta_classes") for name in make("dreml").state_dict())
 
 
@@ -29,7 +29,7 @@ def test_each_network_classifies_its_meta_classes():
     batch = make_batch()
     outputs = learner.outputs(batch)
     assert [rows.shape[1] for rows in outputs.values()] == [3, 2, 3]
-    maps = learner.own_objectives[0].loss.meta_classes
+    maps = learner.objective_list[0].loss.meta_classes
     expected = sum(
         torch.nn.functional.cross_entropy(rows, maps[batch.labels, member])
         for member, rows in enumerate(outputs.values())

@@ -8,7 +8,7 @@ from torch import nn
 
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
-from equimetric.learners.modules.clusters import cluster, leave_out_single, match_clusters
+from equimetric.learners.modules.clusters import cluster, mask_singletons, match_clusters
 from equimetric.learners.modules.decorrelation import Decorrelation, reverse_gradient
 from equimetric.learners.modules.slices import Slices, aggregate, split_evenly
 from equimetric.learners.modules.teacher import KeyQueue, MovingAverage
@@ -137,4 +137,4 @@ def test_clustering_again_changes_nothing():
 
 def test_rows_without_a_partner_in_their_cluster_are_left_out():
     clusters, labels = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 0, 1])
-    assert leave_out_single(clusters, labels).tolist() == [0, 0, -1, -1, -1]
+    assert mask_singletons(clusters, labels).tolist() == [0, 0, -1, -1, -1]

@@ -44,7 +44,7 @@ def test_the_terms_are_those_of_the_paper():
     terms = learner.losses(outputs, batch)
     teachers = [outputs["teacher1"], outputs["teacher2"]]
     assert [one.shape[1] for one in teachers] == [12, 16]
-    own = [learner.objective, *learner.own_objectives]
+    own = [learner.objective, *learner.objective_list]
     values = [one(rows, batch.labels) for one, rows in zip(own, [outputs["embedding"], *teachers], strict=True)]
     distilled = [similarity_kl(outputs["embedding"], one) for one in teachers]
     expected = 0.5 * (values[0] + (values[1] + values[2]) / 2) + 7 * (distilled[0] + distilled[1]) / 2

@@ -19,7 +19,7 @@ def memory(tmp_path, monkeypatch):
     """A cache folder of the test's own, in which young files are remembered too."""
     monkeypatch.setenv("EQUIMETRIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(file_hashes, "RACY_SECONDS", -1.0)
-    return tmp_path / "cache" / file_hashes.HASH_MEMORY
+    return tmp_path / "cache" / file_hashes.HASH_CACHE
 
 
 @pytest.fixture

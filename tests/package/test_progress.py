@@ -6,7 +6,7 @@ import time
 import pytest
 
 from equimetric import progress
-from equimetric.progress import format_seconds, report_progress, say, share_bar, show_progress, track
+from equimetric.progress import format_seconds, print_status, set_progress_output, share_bar, show_progress, track
 
 
 class Terminal(io.StringIO):
@@ -26,9 +26,9 @@ def open_terminal(monkeypatch):
 @pytest.fixture
 def lines(monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    report_progress("lines")
+    set_progress_output("lines")
     yield
-    report_progress("bar")
+    set_progress_output("bar")
 
 
 def test_a_bar_with_the_time_left_in_a_terminal(monkeypatch):
@@ -52,7 +52,7 @@ def test_work_shows_itself_in_the_bar_of_the_command(monkeypatch):
             advance(3)
             assert task.completed == 7
         assert bar.tasks == []
-        say("a word")
+        print_status("a word")
     assert "a word" in terminal.getvalue()
 
 
@@ -73,17 +73,17 @@ def test_short_work_leaves_no_line(capsys, lines, monkeypatch):
 @pytest.mark.parametrize("output", ["bar", "nothing"])
 def test_nothing_in_a_log_unless_it_is_asked_for(capsys, monkeypatch, output):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    report_progress(output)
+    set_progress_output(output)
     try:
         assert sum(track(range(5), "Adding", 5)) == 10
-        say("a word")
+        print_status("a word")
     finally:
-        report_progress("bar")
+        set_progress_output("bar")
     assert capsys.readouterr().err == ""
 
 
 def test_control_characters_of_names_are_not_printed(capsys, lines):
-    say("a\x1b[31mname")
+    print_status("a\x1b[31mname")
     assert "\x1b" not in capsys.readouterr().err
 
 

@@ -136,6 +136,14 @@ def test_methods_with_the_same_weights_share_a_panel(known):
     assert "a, c" in curves[0]["figure"].description
 
 
+def test_weights_are_those_of_the_tuned_options(known):
+    recipes = {"a": ("contrastive", {"neg_margin": 1.0}), "b": ("contrastive", {"neg_margin": 1.0})}
+    made = replace(known, recipes=recipes, tuned={"b": {"neg_margin": 0.51234}})
+    first, second = SECTIONS["weights"].data(made)["curves"]
+    assert "Tuned" not in first["figure"].caption
+    assert second["figure"].caption.endswith("Tuned: neg_margin = 0.5123.")
+
+
 def test_weights_of_batches_are_drawn_where_they_were_logged(known):
     line = {"kind": "pair_weights", "step": 20}
     line |= {kind: {"pairs": [0, 3, 1, 0], "weight": [0.0, 0.5, 1.0, 0.0]} for kind in ("positive", "negative")}

@@ -199,7 +199,7 @@ def test_control_characters_and_lone_surrogates_do_not_reach_the_file(run, study
 
 def test_a_study_without_failures_curves_or_gallery_says_so(run, study_of):
     page = Page(render_html(study_of(run("triplet", 0, 0.5))))
-    assert "None: all 1 runs finished." in page.text
+    assert "The only run that ended finished without an error." in page.text
     assert "No validation was logged during training." in page.text
     assert "gallery" not in [attributes["id"] for attributes in page.all("section")]
 

@@ -15,7 +15,7 @@ from equimetric.report.section import SECTIONS
 from equimetric.report.sections.compare import most_changed
 from equimetric.report.sections.explorer import fit_methods
 from equimetric.report.sections.training import training_table
-from equimetric.studies.report_records import without_pictures
+from equimetric.studies.report_records import remove_images
 
 
 @pytest.fixture
@@ -103,12 +103,12 @@ def test_changed_queries_begin_with_both_ends_of_the_pair(judged_study):
 
 
 def test_a_page_without_pictures_keeps_names_and_neighbours(judged_study, known):
-    record = without_pictures(replace(judged_study, images=judged_study.queries.images))
+    record = remove_images(replace(judged_study, images=judged_study.queries.images))
     payload = SECTIONS["compare"].data(record)["payload"]["queries"]
     assert payload["images"] == {}
     assert payload["neighbours"]["triplet"][0]
     assert record.galleries == {}
-    faults = SECTIONS["faults"].data(without_pictures(known))["values"]
+    faults = SECTIONS["faults"].data(remove_images(known))["values"]
     assert faults["images"] == {}
     worst = faults["methods"]["contrastive"]["faults"]["queries"][0]
     shown = [worst["query"], *(row for row, _ in worst["neighbours"])]

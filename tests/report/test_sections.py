@@ -84,7 +84,7 @@ def test_each_section_is_one_file():
 def test_the_ledger_of_a_study_is_a_section_of_its_report(study, run, study_of):
     section = SECTIONS["fairness"]
     body = render_section(section, study).body
-    assert '<p class="warning">Not fair: 1 of 6 causes of unfair comparisons (embedding dimension); waived: ' in body
+    assert '<p class="warning">Not fair: 1 of 6 causes of unfair comparison (embedding dimension); waived: ' in body
     assert "model.dim is 4 for a, 8 for b → give every method the same embedding dimension, or as many bits" in body
     assert "→ accepted: as &lt;published&gt;" in body
     assert "Test classes were opened once." in body

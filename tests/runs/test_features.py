@@ -63,9 +63,9 @@ def computed(monkeypatch):
 def lines(monkeypatch):
     """Progress as lines of a log, each unit at once."""
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    progress.report_progress("lines")
+    progress.set_progress_output("lines")
     yield
-    progress.report_progress("bar")
+    progress.set_progress_output("bar")
 
 
 def count(blocks):

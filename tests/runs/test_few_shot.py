@@ -99,13 +99,13 @@ def test_a_gallery_is_shown_and_queries_are_not(sources, tmp_path):
     train(sources["queries and gallery"], folder=tmp_path / "run")
     adapter = HeadAdapter(open_run(tmp_path / "run"), QUICK)
     support = adapter.support(5, 0)
-    assert set(support.tolist()) < set(adapter.samples.gallery.tolist())
+    assert set(support.tolist()) < set(adapter.embedded.gallery.tolist())
     assert len(support) == 8 * 3  # four images of each class in the gallery, one of which stays
     result = adapt(tmp_path / "run", shots=(5,), episodes=1, adaptation=QUICK)
     assert 0 <= result[5].few_shot["map@r"][0] <= 1
-    others = adapter.samples.select(torch.arange(10, 48))
-    positions = adapter.samples.gallery[adapter.samples.gallery >= 10]
-    assert torch.equal(others.rows[others.gallery], adapter.samples.rows[positions])
+    others = adapter.embedded.select(torch.arange(10, 48))
+    positions = adapter.embedded.gallery[adapter.embedded.gallery >= 10]
+    assert torch.equal(others.rows[others.gallery], adapter.embedded.rows[positions])
     assert evaluate_part(others, adapter.run.config.evaluation)["map@r"] >= 0
 
 

@@ -56,7 +56,7 @@ def study(in_process, features, tmp_path):
 def test_a_study_of_ours_is_fair(study, equimetric):
     code, out, err = equimetric("audit", study)
     assert code == 0, err
-    assert "Fair: none of the 6 causes of unfair comparisons." in out
+    assert "Fair: none of the 6 causes of unfair comparison was found." in out
     assert "│ 2 Embedding dimension │ equal  │ dim 4" in out
     assert "Test classes were opened once by each of 7 final runs." in out
 
@@ -107,7 +107,7 @@ def test_a_described_comparison(tmp_path, equimetric):
     assert code == 1
     lines = out.splitlines()
     assert lines[0] == "Ours [bold]against[/] theirs"
-    assert lines[1].startswith("Not fair: 2 of 6 causes of unfair comparisons (embedding dimension, missing intervals)")
+    assert lines[1].startswith("Not fair: 2 of 6 causes of unfair comparison (embedding dimension, missing intervals)")
     code, out, _ = equimetric("audit", file, "--format", "json")
     document = json.loads(out)
     assert (code, document["verdict"]) == (1, "not fair")
@@ -122,7 +122,7 @@ def test_a_described_comparison(tmp_path, equimetric):
 def test_a_shipped_comparison(equimetric):
     code, out, _ = equimetric("audit", "unbiased-table-1")
     assert code == 1
-    assert "Not fair: 3 of 6 causes of unfair comparisons" in out
+    assert "Not fair: 3 of 6 causes of unfair comparison" in out
 
 
 @pytest.mark.parametrize(

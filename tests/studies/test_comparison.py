@@ -15,7 +15,7 @@ from equimetric.errors import EquimetricError
 from equimetric.report import render_html, write_report
 from equimetric.studies import load_study
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.narrative import conditions, statement
+from equimetric.studies.narrative import describe_study_conditions, statement
 
 TINY = {
     "name": "tiny",
@@ -112,17 +112,17 @@ def test_the_gallery_shows_the_same_queries_for_every_row(finished):
 
 def test_the_statement_names_the_metric_that_selects_weights_and_the_number_of_seeds():
     study = load_config({**TINY, "evaluation": {"selected_by": "recall@1"}}, StudyConfig)
-    text = " ".join(statement(study, []))
+    text = " ".join(statement(study))
     assert "best recall@1 on validation classes" in text
     assert "trained with 2 seeds" in text
     assert "With one seed there are no intervals" in " ".join(
-        statement(load_config({**TINY, "seeds": [0]}, StudyConfig), [])
+        statement(load_config({**TINY, "seeds": [0]}, StudyConfig))
     )
 
 
 def test_the_conditions_claim_unit_length_only_for_cosine():
     lengths = {
-        geometry: "unit length" in conditions(load_config(study, StudyConfig), None)["Network"]
+        geometry: "unit length" in describe_study_conditions(load_config(study, StudyConfig), None)["Network"]
         for geometry in ("cosine", "euclidean", "dot")
         for study in [{**TINY, "evaluation": {"geometry": geometry}}]
     }

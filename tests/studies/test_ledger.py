@@ -12,7 +12,7 @@ from equimetric.runs.data import RunData
 from equimetric.runs.key import IRRELEVANT_KEYS
 from equimetric.studies.ledger import Ledger, check_conditions, check_fairness, check_selection
 from equimetric.studies.ledger.conditions import flatten
-from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, factor_of_key
+from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, find_factor
 
 BASE = {
     "data": {"name": "digits", "transform": "none"},
@@ -54,7 +54,7 @@ def test_equal_conditions_are_fair(runs, data):
     ledger = check_fairness("study", runs, [data])
     ledger.raise_unfair()
     assert ledger.verdict == "fair"
-    assert ledger.sentence == "Fair: none of the 6 causes of unfair comparisons."
+    assert ledger.sentence == "Fair: none of the 6 causes of unfair comparison was found."
     assert [entry.factor for entry in ledger.entries] == list(FACTORS)
     assert ledger.footnotes() == ledger.notes == ()
 
@@ -165,7 +165,7 @@ def test_training_on_the_test_classes_is_refused(runs):
 def test_one_seed_is_unfair_and_not_refused(runs, data):
     ledger = check_fairness("study", {row: configs[:1] for row, configs in runs.items()}, [data])
     ledger.raise_unfair()
-    assert ledger.sentence == "Not fair: 1 of 6 causes of unfair comparisons (missing intervals)."
+    assert ledger.sentence == "Not fair: 1 of 6 causes of unfair comparison (missing intervals)."
     assert ledger.footnotes() == ("Not fair: missing intervals (one seed, so no interval: all methods).",)
     uneven = check_fairness("study", {**runs, "margin": runs_of("margin", seeds=(0, 1, 2))}, [data])
     assert uneven["intervals"].finding == "seeds are 0, 1 for contrastive, arcface; 0, 1, 2 for margin"
@@ -196,7 +196,7 @@ def test_waived_faults_are_printed(runs, data):
     ledger = check_fairness("study", changed, [data], waivers={"dimension": "as published", "budget": "no reason"})
     ledger.raise_unfair()
     assert ledger.sentence == (
-        "Fair but for what is waived (embedding dimension): no other cause of unfair comparisons."
+        "Fair but for what is waived (embedding dimension): no other cause of unfair comparison was found."
     )
     assert ledger.footnotes() == (
         "Waived: embedding dimension (model.dim is 4 for untrained, contrastive, arcface; 8 for margin): as published.",
@@ -240,9 +240,9 @@ def test_few_metrics_are_noted(data):
 
 def test_every_condition_belongs_to_a_factor():
     for key, _ in flatten(Conditions().model_dump(exclude=IRRELEVANT_KEYS)):
-        assert factor_of_key(key).name in FACTORS
-    assert factor_of_key("data.options.root").name == "data"
-    assert factor_of_key("optimizer.groups.adversary.lr").name == "optimizer"
+        assert find_factor(key).name in FACTORS
+    assert find_factor("data.options.root").name == "data"
+    assert find_factor("optimizer.groups.adversary.lr").name == "optimizer"
     assert set(METHOD_KEYS) == {"method", "options", "learner", "optimizer.objective_lr"}
 
 

@@ -106,7 +106,7 @@ def test_declared_and_waived_differences_are_fair():
     described["common"] = {**FAIR["common"], "batch_shape": "8×4"}
     ledger = audit_description(described)
     assert ledger.sentence == (
-        "Fair but for what is waived (embedding dimension): no other cause of unfair comparisons; "
+        "Fair but for what is waived (embedding dimension): no other cause of unfair comparison was found; "
         "declared to vary: batch."
     )
     assert "Waived: embedding dimension" in ledger.footnotes()[0]
@@ -134,7 +134,7 @@ def test_mistakes_are_one_sentence(described, message):
 def test_the_first_table_of_the_unbiased_evaluation():
     ledger = audit_description(load_example("unbiased-table-1"))
     assert ledger.sentence.startswith(
-        "Not fair: 3 of 6 causes of unfair comparisons (architecture, embedding dimension, missing intervals); "
+        "Not fair: 3 of 6 causes of unfair comparison (architecture, embedding dimension, missing intervals); "
         "also: normalisation; not stated: augmentation, optimiser, batch normalisation,"
     )
     assert ledger["dimension"].methods == (

@@ -91,6 +91,28 @@ def test_the_best_trial_by_the_mean_over_folds_is_what_final_runs_use(finished):
         assert all(f"{name} = {value!r}" in text for name, value in search.choice.params.items())
 
 
+def test_the_record_says_what_was_tuned_and_what_is_not_equal(finished):
+    record = finished.record
+    chosen = record.searches["Contrastive"].choice.params
+    assert record.tuned["Contrastive"] == {key: value for key, value in chosen.items() if "." not in key}
+    assert set(record.tuned["Contrastive"]) == {"pos_margin", "neg_margin"}
+    assert "learning rate tuned for each method" in record.conditions["Objective's own parameters"]
+    assert "learning rate 0.0001" in record.conditions["Optimiser"]
+    assert "not equal for all methods: classes, samples" in record.conditions["Batch"]
+    assert "batch.samples = 1" in record.row_settings["N. Softmax"]
+    assert "Contrastive" not in record.row_settings
+    assert record.missing == {}
+
+
+def test_an_unfinished_study_knows_the_runs_that_are_missing(finished, tmp_path):
+    for name in ("study.toml", "data.json", "index.jsonl", "ledger.json"):
+        shutil.copy(finished.folder / name, tmp_path / name)
+    lines = (tmp_path / "index.jsonl").read_text().splitlines(keepends=True)
+    last = max(k for k, line in enumerate(lines) if '{"outcome":' in line and '"role":"final"' in line)
+    (tmp_path / "index.jsonl").write_text("".join(lines[:last] + lines[last + 1 :]))
+    assert sum(load_study(tmp_path).missing.values()) == 1
+
+
 def test_separated_accuracy_is_the_mean_of_the_folds_and_joined_that_of_the_embeddings_side_by_side(finished):
     record = finished.record
     runs = {run.fold: run for run in record.runs if (run.method, run.seed) == ("N. Softmax", 1)}

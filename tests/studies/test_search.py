@@ -7,6 +7,7 @@ import pytest
 from equimetric.errors import EquimetricError
 from equimetric.search_space import Choice, Integer, LogUniform, Uniform
 from equimetric.studies.search import ScoredTrial, best_trial, budget, edge_notes, propose
+from equimetric.studies.search.edges import describe_edge
 from equimetric.studies.search.results import parameter_importance
 from equimetric.studies.search_config import SearchConfig
 
@@ -102,6 +103,9 @@ def test_optima_at_the_end_of_their_range_are_named():
     assert notes["margin"] == "margin = 1.99 lies at the upper end 2 of its range; the best value may lie beyond"
     assert "lower end 1e-06" in notes["rate"]
     assert edge_notes(SPACE, {**params, "margin": 0.5, "rate": 1e-3}) == {}
+    assert describe_edge(Uniform(-0.2, 2.0), -0.2) == "at the lower end -0.2"
+    assert describe_edge(Uniform(-0.2, 2.0), 1.99) == "close to the upper end 2"
+    assert describe_edge(Choice((1, 2)), 1) == ""
 
 
 def test_the_parameter_that_decides_has_the_largest_share():

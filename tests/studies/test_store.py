@@ -122,7 +122,7 @@ def test_the_table_has_the_usual_columns_or_those_of_the_study(features, tmp_pat
 def test_methods_may_differ_in_their_learner(features, tmp_path):
     methods = {"contrastive": {}, "nothing": {"method": "contrastive", "learner": {"name": "untrained"}}}
     record = em.compare(study_of(features, methods=methods), output=tmp_path).record
-    assert record.conditions["nothing"] == "learner untrained"
+    assert record.row_settings == {"nothing": "learner untrained"}
     rows = {run.method: run.metrics for run in record.runs}
     assert rows["nothing"] == rows["untrained"]
 

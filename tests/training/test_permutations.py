@@ -37,14 +37,14 @@ def test_blocks_of_batches_are_those_drawn_one_by_one(case):
     batches = ClassBalancedBatches(
         labels_of(sizes), classes_per_batch=classes, samples_per_class=samples, batches=150, seed=5
     )
-    assert batches.ahead > 1
+    assert batches.block_size > 1
     for epoch in (0, 3):
         batches.set_epoch(epoch)
         for number in (0, 1, 63, 64, 149, 2):
-            assert torch.equal(batches.units(number), batches.draw_one(number)), (epoch, number)
+            assert torch.equal(batches.units(number), batches.draw_batch(number)), (epoch, number)
     other = ClassBalancedBatches(batches.labels, classes_per_batch=classes, samples_per_class=samples, seed=9)
     batches.load_state_dict(other.state_dict())
-    assert torch.equal(batches.units(0), other.draw_one(0)), "of another seed"
+    assert torch.equal(batches.units(0), other.draw_batch(0)), "of another seed"
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_blocks_of_batches_are_those_drawn_one_by_one(case):
 )
 def test_small_and_huge_classes_are_drawn_one_by_one(sizes, options):
     batches = ClassBalancedBatches(labels_of(sizes), classes_per_batch=2, samples_per_class=4, **options)
-    assert batches.ahead == 1
+    assert batches.block_size == 1
     chosen = batches.units(3)
     assert chosen.shape == (2, 4)
-    assert torch.equal(chosen, batches.draw_one(3))
+    assert torch.equal(chosen, batches.draw_batch(3))
     assert all(len(set(batches.labels[row].tolist())) == 1 for row in chosen)

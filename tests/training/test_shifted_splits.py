@@ -11,7 +11,7 @@ from equimetric.errors import EquimetricError
 from equimetric.runs.configuration import DataConfig
 from equimetric.runs.data import load_split
 from equimetric.studies.configuration import StudyConfig
-from equimetric.studies.narrative import conditions
+from equimetric.studies.narrative import describe_study_conditions
 from equimetric.training import train
 
 DIGITS = tuple("0123456789")
@@ -72,11 +72,11 @@ def test_a_run_on_other_lists_under_the_same_name_is_not_taken_for_this_one(list
 def test_a_study_says_which_lists_it_used_and_where_it_departs_from_the_protocol(lists):
     file = lists(EVEN)
     study = {"name": "s", "methods": {"contrastive": {}}, "data": data(file)}
-    shown = conditions(load_config(study, StudyConfig), None)
+    shown = describe_study_conditions(load_config(study, StudyConfig), None)
     assert shown["Split"].startswith("class lists number -1 of shifted.json; validation block 1 of 4")
     assert "Departs from the literature's protocol" not in shown
     study["data"] = {"name": "cub", "options": {"root": "birds", "crop_to_box": True, "decoding": "fast"}}
-    departs = conditions(load_config(study, StudyConfig), None)["Departs from the literature's protocol"]
+    departs = describe_study_conditions(load_config(study, StudyConfig), None)["Departs from the literature's protocol"]
     assert "bounding boxes" in departs
     assert "JPEGs" in departs
 
@@ -84,7 +84,10 @@ def test_a_study_says_which_lists_it_used_and_where_it_departs_from_the_protocol
 @pytest.mark.parametrize(
     ("values", "described"),
     [
-        ({}, "official, or by class with the second half for the test if there is none; validation block 1 of 4"),
+        (
+            {},
+            "the data set's own, or by class with the second half for the test if it has none; validation block 1 of 4",
+        ),
         ({"split": {"file": "a/b.json", "number": 2}, "split_seed": 5}, "class lists number 2 of b.json; validation"),
         ({"held_out": "script", "fold": 1}, "whole values of 'script' for test and validation, validation block 2"),
     ],

@@ -13,6 +13,9 @@ from equimetric.components import LOSSES
 
 def characters(text):
     """What a reader sees, in any order: a subscript may move before a superscript, a fraction has no slash."""
+    while root := re.search(r"√\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)", text):
+        text = text.replace(root[0], root[1])
+    text = text.replace("√", "")
     for sign, shown in {**RAISED, **LOWERED, "Σ": "∑", "'": "′"}.items():
         text = text.replace(sign, shown)
     return Counter(re.sub(r"[\s_^{}`/]", "", text))
@@ -52,3 +55,25 @@ def test_prose_stays_prose():
 
 def test_options_stand_upright_in_a_formula():
     assert "<mtext>pos_margin</mtext>" in typeset("L = [d − pos_margin]₊ + [d − pos_margin]₊", {"pos_margin"})
+
+
+def test_a_root_has_a_bar_over_all_that_stands_in_its_brackets():
+    assert display_formula("√(a + b)").count("<msqrt><mi>a</mi>") == 1
+    assert "(" not in display_formula("√(1 − a)")
+    assert "<msqrt><mi>c</mi></msqrt>" in display_formula("2/√c")
+
+
+def test_definitions_stand_below_each_other():
+    html = display_formula("s_ij = s(x_i, r_j), P_i = {j: y_j = y_i}")
+    assert html.count('display="block"') == 2
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_formulas_within_a_line_are_short(name):
+    html = typeset(inspect.getdoc(LOSSES[name].definition) or "", LOSSES[name].options)
+    for formula in re.findall(r"<math>(.*?)</math>", html):
+        assert len(re.findall(r"<m[ino]\b", formula)) < 50
+
+
+def test_an_option_in_prose_is_code():
+    assert typeset("cut to the length clip_r, are mapped") == "cut to the length <code>clip_r</code>, are mapped"

@@ -1,20 +1,33 @@
 """The pages that are made when the site is built."""
 
+import inspect
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from website.docstrings import list_columns
 from website.figures import toy_spaces
-from website.hooks import draw
+from website.hooks import commands_of, draw, on_page_content, site_name
 from website.our_results import our_results
 
 import equimetric as em
 from equimetric.objectives.counterparts import LIBRARIES, counterparts
-from website import benchmark_pages, method_pages, migration_pages, reference_pages, result_pages
+from website import (
+    benchmark_pages,
+    constructor_pages,
+    method_pages,
+    migration_pages,
+    notebook_pages,
+    project_pages,
+    reference_pages,
+    result_pages,
+)
 
 ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "benchmarks" / "recorded"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +36,7 @@ def pages():
 
 
 def test_every_method_has_a_page(pages):
-    assert {f"methods/{name}.md" for name in em.recipes()} == set(pages) - {"methods/index.md", "methods.md"}
+    assert {f"methods/{name}.md" for name in em.recipes()} == set(pages) - {"methods/index.md"}
     assert all(f"]({name}.md)" in pages["methods/index.md"][1] for name in em.recipes())
 
 
@@ -31,13 +44,33 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     page = pages["methods/multi_similarity.md"][1]
     assert '<math display="block"' in page
     assert page.count("<path class=") == 3
-    assert "| `alpha` | `2.0` | 0.01 to 100" in page
+    assert "| `alpha` | `2.0` | above 0 | 0.01 to 100" in page
     assert em.recipes()["multi_similarity"].paper in page
     assert "A metric learning reality check" in page
     assert (
-        "A reality check on photographs of groceries (tuned)](../results/frozen-reality-check/index.md) | 47.3 ± 6.4"
-        in page
+        "A reality check on photographs of groceries (tuned)](../results/frozen-reality-check/index.md)"
+        " | 41 classes in 4 folds | 128 | 50 trials; up to 1,000 steps | 47.3 ± 6.4" in page
     )
+    assert "frozen EfficientNet-Lite0 (defaults)](../results/defaults/index.md) | 31 classes | 256 | no tuning" in page
+    assert page.count("A metric learning reality check (2020)") == 1
+
+
+def test_options_of_references_are_folded_and_explained(pages):
+    own, _, folded = pages["methods/arcface.md"][1].partition('??? note "Options of the references `proxies`"')
+    assert "| `margin_rad` |" in own
+    assert "| `sharded` |" not in own
+    sharded = next(line for line in folded.splitlines() if "| `sharded` |" in line)
+    assert "splits the classes over the ranks" in sharded
+    assert "| `sample_rate` | `1.0` |" in folded
+    assert "| meaning |" in folded
+    assert "| meaning |" not in pages["methods/multi_similarity.md"][1]
+
+
+def test_the_first_line_of_a_method_is_typeset(pages):
+    assert "<msub><mi>s</mi><mrow><mi>j</mi></mrow></msub>" in pages["methods/smooth_ap.md"][1].split("```")[0]
+    row = next(line for line in pages["methods/index.md"][1].splitlines() if "| `smooth_ap` |" in line)
+    assert "<math>" in row
+    assert row.count("|") == 4
 
 
 @pytest.mark.parametrize("name", sorted(em.recipes()))
@@ -78,6 +111,33 @@ def test_tables_of_migration_have_heads_wrap_and_put_the_reason_below_the_code()
     assert ".migration td code { white-space: normal;" in (ROOT / "docs" / "assets" / "site.css").read_text()
 
 
+def test_weights_below_zero_stay_within_the_axes(pages):
+    for name in ("fastap", "gor", "mean_similarity", "contextual"):
+        figure = re.search(r"<figure.*?</figure>", pages[f"methods/{name}.md"][1], flags=re.DOTALL)[0]
+        assert 'class="zero"' in figure
+        drawn = re.findall(r'class="(?:positive|negative|dots \w+)" d="([^"]*)"', figure)
+        levels = [float(y) for path in drawn for y in re.findall(r"[ML][\d.]+ ([-\d.]+)", path)]
+        assert min(levels) >= 12
+        assert max(levels) <= 166
+    assert 'class="zero"' not in pages["methods/contrastive.md"][1]
+
+
+def test_the_name_stands_above_a_figure():
+    drawn = method_pages.weight_gallery()
+    assert drawn.count("</figcaption><svg") == drawn.count("<figure")
+
+
+def test_the_home_page_draws_in_the_colours_of_the_theme():
+    home = (ROOT / "docs" / "index.md").read_text()
+    drawn = draw("home", home)
+    assert "<!-- figure: home -->" in home
+    assert ".png" not in home
+    assert drawn.count("<svg") == 2
+    assert drawn.count("<circle") == 26
+    assert "#" not in drawn
+    assert "images/home.png" in (ROOT / "README.md").read_text()
+
+
 def test_losses_that_read_a_batch_as_a_whole_show_its_weights(pages):
     for name in ("angular", "npairs", "lifted", "pddm", "r_margin", "contextual"):
         drawn = pages[f"methods/{name}.md"][1]
@@ -101,8 +161,44 @@ def test_figures_are_drawn_from_the_examples_of_their_page():
 
 def test_the_reference_names_everything_public():
     pages = reference_pages.reference_pages()
-    assert all(f"`em.{name}`" in pages["reference/index.md"][1] for name in em.__all__)
-    assert "::: equimetric.evaluation.evaluate.evaluate" in pages["reference/evaluation.md"][1]
+    index, entries = pages["reference/index.md"][1], pages["reference/equimetric.md"][1]
+    for name in em.__all__:
+        assert f"[`em.{name}`](equimetric.md#equimetric.{name})" in index
+        assert f'<a id="equimetric.{name}"></a>' in entries
+    assert "of all that are known" not in index
+    assert "\\|" not in index
+    assert "::: equimetric.evaluation.evaluate.evaluate" in entries
+
+
+def test_the_reference_has_every_constructor_with_its_options():
+    pages = reference_pages.reference_pages()
+    for kind in constructor_pages.CONSTRUCTORS:
+        page = pages[f"reference/constructors/{kind}.md"][1]
+        for name in dir(getattr(em, kind)):
+            assert f"## {name} {{ #equimetric.{kind}.{name} }}" in page
+            assert f"em.{kind}.{name}(" in page
+    losses = pages["reference/constructors/losses.md"][1]
+    assert "em.losses.triplet(\n    *,\n    margin: float | None = None,\n" in losses
+    assert losses.count("gather: bool = False") == 1
+
+
+def test_continued_lines_of_a_column_stay_with_their_name():
+    column = "far    target share\ncost   the least cost, of a pair and its\n       probability"
+    assert list_columns(column) == "* `far`: target share\n* `cost`: the least cost, of a pair and its probability"
+    long = "far    target share\nworst, violations, exceedances\n       by name\ncost   the least"
+    assert list_columns(long).splitlines()[1] == "* `worst, violations, exceedances`: by name"
+    assert "* `gallery_…`: " in list_columns(inspect.getdoc(em.evaluate_identification))
+
+
+def test_the_reference_shows_no_internals():
+    pages = reference_pages.reference_pages()
+    text = "\n".join(page for _, page in pages.values())
+    assert "May import" not in text
+    assert not re.search(r"\brooms?\b", text, flags=re.IGNORECASE)
+    assert "* `Hinge, distance, sum_hinges`: [d" in pages["reference/ops.md"][1]
+    assert "build_objective" not in pages["reference/objectives.md"][1]
+    objective = text.partition("::: equimetric.objectives.objective.Objective\n")[2].partition(":::")[0]
+    assert '"!^compute_listed$", ' in objective
 
 
 def test_results_and_contributing_are_pages():
@@ -110,7 +206,71 @@ def test_results_and_contributing_are_pages():
     assert "](../studies.md#protocols)" in result_pages.result_pages()["results/glyphs-reality-check/index.md"][
         1
     ].replace("../../", "../")
-    assert set(result_pages.project_pages()) == {"project/contributing.md", "project/changelog.md"}
+
+
+def test_the_results_say_what_came_out():
+    index = result_pages.result_pages()["results/index.md"][1]
+    studies = {file.parent.name: file.read_text() for file in (ROOT / "results").glob("*/README.md")}
+    assert set(studies) == set(result_pages.OUTCOMES)
+    for name, outcome in result_pages.OUTCOMES.items():
+        assert outcome in index
+        assert all(re.search(rf"\b{number}\b", studies[name]) for number in re.findall(r"\d+(?:\.\d+)?", outcome))
+
+
+def test_files_of_the_repository_are_pages_under_their_titles():
+    pages = project_pages.project_pages()
+    titles = ["Contributing", "Security policy", "Citation", "Licence", "Changelog"]
+    assert [title for title, _ in pages.values()] == titles
+    assert all((ROOT / file).exists() for file in project_pages.PROJECT_FILES)
+    assert "@software{equimetric" in pages["project/citation.md"][1]
+
+
+def test_notebooks_are_pages_with_text_and_code_to_download():
+    pages = notebook_pages.notebook_pages()
+    title, text = pages["notebooks/threshold_consistency.md"]
+    assert title == "Does one threshold treat all classes alike?"
+    assert "```python\nother = run.embed(" in text
+    assert "(threshold_consistency.ipynb){ .md-button download=" in text
+    assert site_name("docs/notebooks/threshold_consistency.ipynb") in pages
+
+
+def test_the_navigation_names_every_page_in_order():
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    named = re.findall(r"[\w./-]+\.md", navigation)
+    assert sorted(named) == sorted({*map(path_in_docs, (ROOT / "docs").rglob("*.md")), "methods/index.md"})
+    guides = (ROOT / "docs" / "guides" / "index.md").read_text()
+    linked = [os.path.normpath(f"guides/{file}") for file in re.findall(r"\]\(([^)]+)\)", guides)]
+    assert linked == named[named.index("guides/index.md") + 1 : named.index("understand/index.md")]
+
+
+def test_pages_name_the_number_of_methods_in_the_registry():
+    methods = len(re.findall("^### ", (ROOT / "docs" / "methods.md").read_text(), flags=re.MULTILINE))
+    for page in ("design.md", "understand/five-choices.md", "understand/index.md"):
+        assert re.search(rf"\b{methods} (?:unrelated )?methods", (ROOT / "docs" / page).read_text())
+
+
+def test_the_commands_of_a_console_block_are_copied_without_prompts_and_output():
+    assert commands_of("$ make demo\nfive methods\n$ long \\\n  --option 1\n42\n") == "make demo\nlong \\\n  --option 1"
+    block = '<div class="highlight"><pre><span class="gp">$ </span>a &lt;b "c"\n<span class="go">out</span></pre></div>'
+    assert 'data-copy="a &lt;b &quot;c&quot;"' in on_page_content(block)
+    plain = '<div class="highlight"><pre><code>print(1)</code></pre></div>'
+    assert on_page_content(plain) == plain
+
+
+def test_sentences_on_benchmarks_have_the_figures_of_their_records():
+    shown = tomllib.loads((ROOT / "benchmarks" / "shown.toml").read_text())
+    records = {file.stem: json.loads(file.read_text())["output"] for file in RECORDS.glob("*.json")}
+    rows = [line.split() for line in records["loading"].splitlines() if re.match(r"\d+×", line)]
+    ratios = [float(row[5]) for row in rows if row[2] == "1"]
+    gains = [int(cached) / int(row[4]) for row in rows for cached in row[6:]]
+    assert f"{min(ratios)} to {max(ratios)} times" in shown["loading"]
+    assert f"{min(gains):.0f} to {max(gains):.0f} times" in shown["loading"]
+    single = [re.search(r"÷ faiss flat, AVX2: ([\d.]+)", records[name])[1] for name in ("search", "search-avx2")]
+    assert f"{single[0]} to {single[1]} times" in shown["search"]
+
+
+def path_in_docs(file):
+    return file.relative_to(ROOT / "docs").as_posix()
 
 
 def test_benchmarks_show_their_last_record_word_for_word():

@@ -45,6 +45,14 @@ def test_the_site_has_search_dark_mode_and_every_section(site):
     assert "bounded memory" in (site / "reference" / "evaluation.html").read_text(encoding="utf-8")
 
 
+def test_every_page_has_an_article(site):
+    for page in site.rglob("*.html"):
+        article = re.search(r"<article.*?</article>", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        if article and page.name != "404.html":
+            words = re.sub(r"<[^>]+>", " ", article[0]).split()
+            assert len(words) > 30, page
+
+
 def test_notebooks_hold_no_output():
     assert {notebook.stem for notebook in NOTEBOOKS} == {"threshold_consistency", "a_method_of_your_own"}
     for notebook in NOTEBOOKS:

@@ -1,4 +1,4 @@
-"""What every backbone has: features, an input convention, named stages, and batch normalisation that can be frozen."""
+"""The base of all backbones: features, an input convention, named stages, freezable batch normalisation."""
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
@@ -90,8 +90,10 @@ class Backbone(nn.Module):
 
     def _find_stage(self, stage: str) -> str:
         if stage not in self.stage_outputs:
-            known = f"its stages are {', '.join(self.stages)}" if self.stages else "it cannot be split into stages"
-            raise EquimetricError(f"{self.label} has no stage {stage!r}; {known}")
+            explanation = (
+                f"its stages are {', '.join(self.stages)}" if self.stages else "it cannot be split into stages"
+            )
+            raise EquimetricError(f"{self.label} has no stage {stage!r}; {explanation}")
         return stage
 
     def batch_norms(self) -> Iterator[nn.modules.batchnorm._BatchNorm]:

@@ -66,8 +66,8 @@ def find_weight_file(name: str, pretrained: str | None) -> Path | None:
     """The file that holds a backbone's initial weights; None where a library downloads them, or there are none."""
     if pretrained is None or (name.partition(":")[0] in LIBRARIES and pretrained in LIBRARIES):
         return None
-    found = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained).expanduser()
-    return None if unreadable_reason(found) else found
+    file = Path(_weight_file(BACKBONES[name], pretrained) if name in BACKBONES else pretrained).expanduser()
+    return None if unreadable_reason(file) else file
 
 
 def describe_weight_options(name: str) -> str:
@@ -85,6 +85,8 @@ def _weight_file(record: BackboneRecord, pretrained: str) -> str:
     if pretrained != "package":
         return pretrained
     if record.package is None:
-        having = ", ".join(other.name for other in BACKBONES.values() if other.package)
-        raise EquimetricError(f"no package holds weights of {record.name}, only of {having}; give a weight file's path")
+        packaged = ", ".join(other_record.name for other_record in BACKBONES.values() if other_record.package)
+        raise EquimetricError(
+            f"no package holds weights of {record.name}, only of {packaged}; give a weight file's path"
+        )
     return str(packaged_weights(record.package))

@@ -27,7 +27,7 @@ class InputConvention:
     std: tuple[float, ...] = (127.5, 127.5, 127.5)
     order: Literal["rgb", "bgr"] = "rgb"
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    """How the image is resized, with antialiasing."""
+    """Resampling of the resizing, with antialiasing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= self.resize:

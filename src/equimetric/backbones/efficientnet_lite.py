@@ -106,18 +106,18 @@ class EfficientNetLite(MapBackbone):
         in_channels, total_stride = 32, 2
         self.stage_outputs = {"stem": Stage(in_channels, total_stride)}
         self.block_ranges: dict[str, range] = {}
-        for number, (depth, kernel_size, stride, expansion, out_channels) in enumerate(STAGES):
+        for index, (depth, kernel_size, stride, expansion, out_channels) in enumerate(STAGES):
             out_channels = round_width(out_channels * width_factor)
-            repeated = depth if number in (0, len(STAGES) - 1) else math.ceil(depth * depth_factor)
+            repeats = depth if index in (0, len(STAGES) - 1) else math.ceil(depth * depth_factor)
             first = len(blocks)
-            for repetition in range(repeated):
+            for repetition in range(repeats):
                 blocks.append(
                     InvertedBottleneck(in_channels, out_channels, kernel_size, 1 if repetition else stride, expansion)
                 )
                 in_channels = out_channels
             total_stride *= stride
-            self.block_ranges[f"stage{number + 1}"] = range(first, len(blocks))
-            self.stage_outputs[f"stage{number + 1}"] = Stage(out_channels, total_stride)
+            self.block_ranges[f"stage{index + 1}"] = range(first, len(blocks))
+            self.stage_outputs[f"stage{index + 1}"] = Stage(out_channels, total_stride)
         self.blocks = nn.Sequential(*blocks)
         self.last = ConvNormActivation(in_channels, self.map_channels)
         self.stage_outputs["last"] = Stage(self.map_channels, total_stride)
@@ -130,7 +130,7 @@ class EfficientNetLite(MapBackbone):
     def forward_stage(self, stage: str, maps: Tensor) -> Tensor:
         """The stem, the blocks of one stage, or the last convolution; sides are divided by the stride, rounded up."""
         blocks = self.block_ranges.get(stage)
-        layers = [self.get_submodule(stage)] if blocks is None else [self.blocks[number] for number in blocks]
+        layers = [self.get_submodule(stage)] if blocks is None else [self.blocks[index] for index in blocks]
         for layer in layers:
             maps = layer(maps)
         return maps
@@ -138,7 +138,7 @@ class EfficientNetLite(MapBackbone):
     @staticmethod
     def public_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Weights of the packages under the names here, without the classifier; other names are kept."""
-        return {_own_name(name): value for name, value in weights.items() if not name.startswith("_fc.")}
+        return {_rename_weight(name): value for name, value in weights.items() if not name.startswith("_fc.")}
 
 
 PUBLIC_NAMES = {
@@ -157,11 +157,11 @@ PUBLIC_NAMES_IN_BLOCKS = {
 }
 
 
-def _own_name(name: str) -> str:
+def _rename_weight(name: str) -> str:
     """`_blocks.3._bn1.weight` → `blocks.3.depthwise.norm.weight`."""
-    if found := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name):
-        number, layer, tensor = found.groups()
-        return f"blocks.{number}.{PUBLIC_NAMES_IN_BLOCKS.get(layer, layer)}.{tensor}"
+    if match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name):
+        index, layer, tensor = match.groups()
+        return f"blocks.{index}.{PUBLIC_NAMES_IN_BLOCKS.get(layer, layer)}.{tensor}"
     layer, dot, tensor = name.partition(".")
     return PUBLIC_NAMES.get(layer, layer) + dot + tensor
 

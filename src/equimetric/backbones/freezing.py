@@ -1,4 +1,4 @@
-"""Which parameters of a network are trained from which step on."""
+"""Freeze plans: the first training step of each part of a network."""
 
 import math
 import re
@@ -45,14 +45,14 @@ class FreezePlan:
 
     def first_step(self, name: str) -> float:
         """The first step that trains the parameter of this name."""
-        matching = [prefix for prefix in self.first_steps if _begins(name, prefix)]
+        matching = [prefix for prefix in self.first_steps if _has_prefix(name, prefix)]
         return self.first_steps[max(matching, key=len)] if matching else 0
 
     def apply(self, module: nn.Module, step: int) -> None:
         """Set `requires_grad` of every parameter for this step."""
         names = [name for name, _ in module.named_parameters()]
         for prefix in self.first_steps:
-            if not any(_begins(name, prefix) for name in names):
+            if not any(_has_prefix(name, prefix) for name in names):
                 # Suggest the parts at the two upper levels, as a person would write them.
                 parts = {".".join(name.split(".")[:depth]) for name in names for depth in (1, 2)}
                 raise EquimetricError(
@@ -62,5 +62,5 @@ class FreezePlan:
             parameter.requires_grad_(self.first_step(name) <= step)
 
 
-def _begins(name: str, prefix: str) -> bool:
+def _has_prefix(name: str, prefix: str) -> bool:
     return re.match(re.escape(prefix) + (r"(?!\d)" if prefix[-1].isdigit() else ""), name) is not None

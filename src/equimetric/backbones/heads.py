@@ -87,7 +87,7 @@ def principal_directions(features: Tensor, dim: int, norm: nn.Module | None) -> 
     return Directions(principal * largest.sign(), mean)
 
 
-_known: MutableMapping[Tensor, tuple[tuple[object, ...], Directions]] = WeakTensorKeyDictionary()
+_cached_directions: MutableMapping[Tensor, tuple[tuple[object, ...], Directions]] = WeakTensorKeyDictionary()
 """The last directions of features that are still in memory: the runs of a study start from the same ones."""
 
 
@@ -95,11 +95,11 @@ def cached_directions(features: Tensor, dim: int, norm: nn.Module | None) -> Dir
     """`principal_directions`, computed once for features that have not changed since."""
     if features.is_inference():
         return principal_directions(features, dim, norm)
-    version, directions = _known.get(features, (None, None))
-    wanted = (features._version, dim, str(norm))
-    if directions is None or version != wanted:
+    cached_key, directions = _cached_directions.get(features, (None, None))
+    key = (features._version, dim, str(norm))
+    if directions is None or cached_key != key:
         directions = principal_directions(features, dim, norm)
-        _known[features] = (wanted, directions)
+        _cached_directions[features] = (key, directions)
     return directions
 
 

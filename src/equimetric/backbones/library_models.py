@@ -84,16 +84,16 @@ class LibraryBackbone(Backbone):
         replacement = build_pooling(pooling)
         for path in ("global_pool", "head.global_pool", "avgpool"):
             parent, _, attribute = path.rpartition(".")
-            holder = getattr(self.model, parent, None) if parent else self.model
-            present = getattr(holder, attribute, None)
-            if not isinstance(holder, nn.Module) or not isinstance(present, nn.Module):
+            parent_module = getattr(self.model, parent, None) if parent else self.model
+            current = getattr(parent_module, attribute, None)
+            if not isinstance(parent_module, nn.Module) or not isinstance(current, nn.Module):
                 continue
-            pooled = present(torch.zeros(1, 2, 3, 3)).shape
+            pooled = current(torch.zeros(1, 2, 3, 3)).shape
             if pooled == (1, 2, 1, 1):
                 replacement = nn.Sequential(replacement, nn.Unflatten(1, (-1, 1, 1)))
             elif pooled != (1, 2):
                 continue  # channels in the last dimension: not the maps that poolings take
-            setattr(holder, attribute, replacement)
+            setattr(parent_module, attribute, replacement)
             self.num_features = self._count_features()
             return
         raise EquimetricError(
@@ -105,7 +105,7 @@ class LibraryBackbone(Backbone):
         """Run the model on a blank image: the number of its features, and channels and stride of its stages."""
         was_training, side = self.training, self.convention.size
         ends = {stage: self.model.get_submodule(layers[-1]) for stage, layers in self.stage_layers.items()}
-        hooks = [module.register_forward_hook(self._note_stage(stage)) for stage, module in ends.items()]
+        hooks = [module.register_forward_hook(self._stage_hook(stage)) for stage, module in ends.items()]
         output = self.eval().model(torch.zeros(1, self.convention.channels, side, side))
         self.train(was_training)
         for hook in hooks:
@@ -114,13 +114,13 @@ class LibraryBackbone(Backbone):
             raise EquimetricError(f"{self.name} does not give one vector per image; choose a classification model")
         return int(output.shape[1])
 
-    def _note_stage(self, stage: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def note(module: nn.Module, inputs: Any, maps: Tensor) -> None:  # noqa: ARG001
+    def _stage_hook(self, stage: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        def hook(module: nn.Module, inputs: Any, maps: Tensor) -> None:  # noqa: ARG001
             # Sides are rounded up at every stage, strides are powers of two.
             stride = 2 ** round(math.log2(self.convention.size / maps.shape[2]))
             self.stage_outputs[stage] = Stage(maps.shape[1], stride)
 
-        return note
+        return hook
 
 
 def timm_backbone(model_name: str, pretrained: str | None = None, *, load: bool = True) -> LibraryBackbone:
@@ -130,7 +130,7 @@ def timm_backbone(model_name: str, pretrained: str | None = None, *, load: bool 
     architecture = model_name.partition(".")[0]
     if not timm.is_model(architecture):
         raise EquimetricError(f"timm has no model {model_name!r}; {did_you_mean(architecture, timm.list_models())}")
-    _refuse_foreign_weights(name, pretrained)
+    _require_own_weights(name, pretrained)
     with _explain_download(name):
         model = timm.create_model(model_name, pretrained=load and pretrained == "timm", num_classes=0)
     settings = timm.data.resolve_model_data_config(model)
@@ -144,7 +144,7 @@ def timm_backbone(model_name: str, pretrained: str | None = None, *, load: bool 
     )
     if load and pretrained is not None and pretrained != "timm":
         classifiers = model.pretrained_cfg.get("classifier") or ()
-        _load_without(model, pretrained, (classifiers,) if isinstance(classifiers, str) else tuple(classifiers))
+        _load_except(model, pretrained, (classifiers,) if isinstance(classifiers, str) else tuple(classifiers))
     return LibraryBackbone(name, model, convention)
 
 
@@ -152,10 +152,10 @@ def torchvision_backbone(model_name: str, pretrained: str | None = None, *, load
     """A torchvision classification model by name; `pretrained` is 'torchvision' for its download, or a file."""
     models: Any = import_vision_library("torchvision.models")
     name = f"torchvision:{model_name}"
-    known = models.list_models(module=models)
-    if model_name not in known:
-        raise EquimetricError(f"torchvision has no model {model_name!r}; {did_you_mean(model_name, known)}")
-    _refuse_foreign_weights(name, pretrained)
+    valid_names = models.list_models(module=models)
+    if model_name not in valid_names:
+        raise EquimetricError(f"torchvision has no model {model_name!r}; {did_you_mean(model_name, valid_names)}")
+    _require_own_weights(name, pretrained)
     weights = models.get_model_weights(model_name).DEFAULT
     options: dict[str, Any] = {}
     download = load and pretrained == "torchvision"
@@ -171,7 +171,7 @@ def torchvision_backbone(model_name: str, pretrained: str | None = None, *, load
             setattr(model, part, None)
             model.aux_logits = False
     if load and pretrained is not None and pretrained != "torchvision":
-        _load_without(model, pretrained, (classifier, *AUXILIARY_CLASSIFIERS))
+        _load_except(model, pretrained, (classifier, *AUXILIARY_CLASSIFIERS))
     preset = weights.transforms()
     size = int(preset.crop_size[0])
     convention = InputConvention.of_unit_range(
@@ -198,14 +198,14 @@ def _remove_classifier(name: str, model: nn.Module) -> str:
     return ends[-1]
 
 
-def _load_without(model: nn.Module, path: str, dropped: tuple[str, ...]) -> None:
+def _load_except(model: nn.Module, path: str, dropped: tuple[str, ...]) -> None:
     """Load a file, except for the parts with these names."""
     prefixes = tuple(f"{part}." for part in dropped)
     weights = {name: value for name, value in read_weights(path).items() if not name.startswith(prefixes)}
     load_pretrained(model, weights, path)
 
 
-def _refuse_foreign_weights(name: str, pretrained: str | None) -> None:
+def _require_own_weights(name: str, pretrained: str | None) -> None:
     library = name.partition(":")[0]
     if pretrained in {"package", "timm", "torchvision"} - {library}:
         raise EquimetricError(

@@ -65,25 +65,29 @@ def load_pretrained(module: nn.Module, weights: Mapping[str, Tensor], source: st
 
     `num_batches_tracked`, which old files lack, is ignored.
     """
-    own = {name: value for name, value in module.state_dict().items() if not name.endswith("num_batches_tracked")}
-    given = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
+    expected = {name: value for name, value in module.state_dict().items() if not name.endswith("num_batches_tracked")}
+    loaded = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
     wrong_shapes = [
-        f"{name} ({_shape(given[name])} instead of {_shape(value)})"
-        for name, value in own.items()
-        if name in given and given[name].shape != value.shape
+        f"{name} ({_shape(loaded[name])} instead of {_shape(value)})"
+        for name, value in expected.items()
+        if name in loaded and loaded[name].shape != value.shape
     ]
-    fitting = {name: given[name] for name, value in own.items() if name in given and value.is_floating_point()}
+    fitting = {name: loaded[name] for name, value in expected.items() if name in loaded and value.is_floating_point()}
     problems = {
-        "missing": [name for name in own if name not in given],
-        "not part of the network": [name for name in given if name not in own],
+        "missing": [name for name in expected if name not in loaded],
+        "not part of the network": [name for name in loaded if name not in expected],
         "of another shape": wrong_shapes,
         "no floating-point numbers": [name for name, value in fitting.items() if not value.is_floating_point()],
         "with NaN or infinite numbers": [name for name, value in fitting.items() if not value.isfinite().all()],
     }
     if any(problems.values()):
-        listed = "; ".join(f"{len(names)} {kind}: {_first_names(names)}" for kind, names in problems.items() if names)
-        raise EquimetricError(f"the weights of {source} do not fit: {listed}. Check that the file is for this network")
-    module.load_state_dict(given, strict=False)
+        problems_text = "; ".join(
+            f"{len(names)} {kind}: {_list_first(names)}" for kind, names in problems.items() if names
+        )
+        raise EquimetricError(
+            f"the weights of {source} do not fit: {problems_text}. Check that the file is for this network"
+        )
+    module.load_state_dict(loaded, strict=False)
 
 
 def first_line(error: Exception) -> str:
@@ -95,5 +99,5 @@ def _shape(value: Tensor) -> str:
     return "×".join(map(str, value.shape)) or "scalar"
 
 
-def _first_names(names: list[str]) -> str:
+def _list_first(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

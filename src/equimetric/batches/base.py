@@ -21,8 +21,8 @@ EmbeddingView = Callable[[], Tensor]
 
 def require_at_least(minimum: int, **values: int) -> None:
     """Raise an error for values that are not whole numbers or below `minimum`."""
-    given: dict[str, object] = {**values}
-    for name, value in given.items():
+    checked: dict[str, object] = {**values}
+    for name, value in checked.items():
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise EquimetricError(f"{name} must be a whole number, got {value!r}")
     if any(value < minimum for value in values.values()):
@@ -36,14 +36,14 @@ def require_samples(samples: int, needed: int, unit: str) -> None:
         raise EquimetricError(f"{unit} has {needed} samples, got {samples}; set batch.samples to {needed}")
 
 
-def draw_samples(members: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """(number,) members without repetition if there are enough, else each at least once and some repeated."""
+def draw_samples(members: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(n,) members without repetition if there are enough, else each at least once and some repeated."""
     # `take` is faster than indexing; this runs for every class of every batch.
-    once = members.take(torch.randperm(len(members), generator=generator)[:number])
-    if len(once) == number:
-        return once
-    again = members[torch.randint(len(members), (number - len(once),), generator=generator)]
-    return torch.cat([once, again])
+    unique = members.take(torch.randperm(len(members), generator=generator)[:n])
+    if len(unique) == n:
+        return unique
+    repeats = members[torch.randint(len(members), (n - len(unique),), generator=generator)]
+    return torch.cat([unique, repeats])
 
 
 class Batches(ABC):
@@ -107,16 +107,16 @@ class Batches(ABC):
         """Constructor options for batches of `classes` × `samples` rows, given the further options."""
 
     @abstractmethod
-    def units(self, number: int) -> Tensor:
-        """(units, samples of a unit) indices of batch `number`."""
+    def units(self, index: int) -> Tensor:
+        """(units, samples of a unit) sample indices of batch `index`."""
 
     def arrange(self, units: Tensor) -> Tensor:
         """The rows of a batch from its units."""
         return (units.T if self.role_major else units).reshape(-1)
 
-    def batch(self, number: int) -> Tensor:
-        """(rows,) indices of batch `number`."""
-        return self.arrange(self.units(number))
+    def batch(self, index: int) -> Tensor:
+        """(rows,) sample indices of batch `index`."""
+        return self.arrange(self.units(index))
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the first batch of an epoch."""
@@ -126,15 +126,15 @@ class Batches(ABC):
     def batch_indices(self) -> Iterator[int]:
         """Indices of the remaining batches of this epoch; after the last one the next epoch begins."""
         while self.position < len(self):
-            number, self.position = self.position, self.position + 1
-            yield number
+            index, self.position = self.position, self.position + 1
+            yield index
         self.set_epoch(self.epoch + 1)
 
     def stream(self) -> Iterator[Tensor]:
         """Endless batches, epoch after epoch, from the current position."""
         while True:
-            for number in self.batch_indices():
-                yield self.batch(number)
+            for index in self.batch_indices():
+                yield self.batch(index)
 
     def refresh(self, embeddings: Tensor | EmbeddingView, labels: Tensor) -> None:  # noqa: B027
         """Mine the embeddings of the training set; samplers that do not mine ignore them."""
@@ -149,7 +149,7 @@ class Batches(ABC):
         return self.batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (self.batch(number).tolist() for number in self.batch_indices())
+        return (self.batch(index).tolist() for index in self.batch_indices())
 
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch and position."""
@@ -169,26 +169,26 @@ class Batches(ABC):
         """A generator seeded by the sampler's seed and a purpose."""
         return torch.Generator().manual_seed(derive_seed(self.seed, *purpose))
 
-    def batch_generator(self, number: int) -> torch.Generator:
-        """The generator of batch `number` of this epoch."""
-        return self.generator("batch", self.epoch, number)
+    def batch_generator(self, index: int) -> torch.Generator:
+        """The generator of batch `index` of this epoch."""
+        return self.generator("batch", self.epoch, index)
 
-    def epoch_draw(self, items: int, take: int, number: int) -> Tensor:
-        """(take,) of `items` indices for draw `number` of this epoch: no repetition until a shuffle is used up."""
-        draws = items // take
-        order = torch.randperm(items, generator=self.generator("walk", self.epoch, number // draws))
-        return order[number % draws * take :][:take]
+    def epoch_sample(self, n_items: int, k: int, draw: int) -> Tensor:
+        """(k,) of `n_items` indices for draw number `draw` of this epoch: no repetition until a shuffle is used up."""
+        draws_per_shuffle = n_items // k
+        order = torch.randperm(n_items, generator=self.generator("walk", self.epoch, draw // draws_per_shuffle))
+        return order[draw % draws_per_shuffle * k :][:k]
 
-    def draw_from_classes(self, classes: list[int], number: int, generator: torch.Generator) -> Tensor:
-        """(classes, number) samples of each of these classes."""
-        return torch.stack([draw_samples(self.members[c], number, generator) for c in classes])
+    def draw_from_classes(self, classes: list[int], samples: int, generator: torch.Generator) -> Tensor:
+        """(classes, samples) sample indices, a class in each row."""
+        return torch.stack([draw_samples(self.members[c], samples, generator) for c in classes])
 
-    def require_classes(self, number: int, what: str = "classes per batch") -> None:
+    def require_classes(self, n: int, option: str = "classes per batch") -> None:
         """Raise an error for batches of more classes than there are."""
-        if number > len(self.members):
+        if n > len(self.members):
             raise EquimetricError(
-                f"a batch of {number} classes cannot be drawn from {len(self.members)}; "
-                f"set the {what} to {len(self.members)} or fewer"
+                f"a batch of {n} classes cannot be drawn from {len(self.members)}; "
+                f"set the {option} to {len(self.members)} or fewer"
             )
 
 

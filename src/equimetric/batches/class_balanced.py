@@ -11,8 +11,8 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["ClassBalancedBatches"]
 
-MAX_AHEAD, MIN_AHEAD, ENTRIES_AHEAD = 64, 8, 2**20
-"""Batches that are drawn together, and entries of the permutations that they are drawn by."""
+MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, MAX_BLOCK_ENTRIES = 64, 8, 2**20
+"""Batches drawn together in a block, and entries of the permutations that they are drawn by."""
 
 
 @batches(
@@ -45,50 +45,50 @@ class ClassBalancedBatches(ClassBatches):
             seed=seed,
         )
         self.replacement = replacement
-        self.sizes = np.array([len(own) for own in self.members])
+        self.sizes = np.array([len(members) for members in self.members])
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.sorted = torch.cat(self.members).numpy()
-        self.ahead = self.batches_at_once()
-        self.drawn: tuple[tuple[int, int, int], Tensor] | None = None
+        self.block_size = self.choose_block_size()
+        self.block: tuple[tuple[int, int, int], Tensor] | None = None
 
-    def batches_at_once(self) -> int:
-        """How many batches are drawn together: 1 where classes are too small, or too large for it to pay."""
+    def choose_block_size(self) -> int:
+        """Number of batches drawn together: 1 where classes are too small, or too large for it to pay."""
         if self.replacement or self.sizes.min() < self.samples_per_unit:
             return 1
         entries = max(len(self.sizes), self.units_per_batch * int(self.sizes.max()))
-        together = min(MAX_AHEAD, ENTRIES_AHEAD // entries)
-        return together if together >= MIN_AHEAD else 1
+        size = min(MAX_BLOCK_SIZE, MAX_BLOCK_ENTRIES // entries)
+        return size if size >= MIN_BLOCK_SIZE else 1
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(C, M) indices, a class in each row."""
-        if self.ahead == 1:
-            return self.draw_one(number)
-        block = number // self.ahead
-        key = (self.seed, self.epoch, block)
-        if self.drawn is None or self.drawn[0] != key:
-            self.drawn = (key, self.draw_block(range(block * self.ahead, (block + 1) * self.ahead)))
-        return self.drawn[1][number % self.ahead]
+        if self.block_size == 1:
+            return self.draw_batch(index)
+        start = index - index % self.block_size
+        key = (self.seed, self.epoch, start)
+        if self.block is None or self.block[0] != key:
+            self.block = (key, self.draw_block(range(start, start + self.block_size)))
+        return self.block[1][index - start]
 
-    def draw_block(self, numbers: range) -> Tensor:
-        """(batches, C, M) what `draw_one` gives for each of the numbers."""
+    def draw_block(self, batch_indices: range) -> Tensor:
+        """(batches, C, M) result of `draw_batch` for each of these batches."""
         classes, per_batch, samples = len(self.sizes), self.units_per_batch, self.samples_per_unit
-        most = classes - 1 + int(np.sort(self.sizes)[-per_batch:].sum())
-        raw = draw_raw([derive_seed(self.seed, "batch", self.epoch, number) for number in numbers], most)
-        chosen = first_of_permutations(raw, np.full(len(numbers), classes), per_batch)
-        # A permutation of n takes n − 1 numbers, and the next one goes on where it ends.
+        max_draws = classes - 1 + int(np.sort(self.sizes)[-per_batch:].sum())
+        raw = draw_raw([derive_seed(self.seed, "batch", self.epoch, index) for index in batch_indices], max_draws)
+        chosen = first_of_permutations(raw, np.full(len(batch_indices), classes), per_batch)
+        # A permutation of n takes n − 1 numbers, and the next one begins where it ends.
         sizes = self.sizes[chosen]
         first = classes - 1 + np.cumsum(sizes - 1, axis=1) - (sizes - 1)
-        columns = (first[:, :, None] + np.arange(samples)).reshape(len(numbers), -1)
-        own = np.take_along_axis(raw, columns, axis=1).reshape(-1, samples)
-        indices = first_of_permutations(own, sizes.reshape(-1), samples).reshape(*chosen.shape, samples)
+        columns = (first[:, :, None] + np.arange(samples)).reshape(len(batch_indices), -1)
+        sample_raw = np.take_along_axis(raw, columns, axis=1).reshape(-1, samples)
+        indices = first_of_permutations(sample_raw, sizes.reshape(-1), samples).reshape(*chosen.shape, samples)
         return torch.from_numpy(self.sorted[self.starts[chosen][:, :, None] + indices])
 
-    def draw_one(self, number: int) -> Tensor:
+    def draw_batch(self, index: int) -> Tensor:
         """(C, M) indices of one batch."""
-        generator = self.batch_generator(number)
+        generator = self.batch_generator(index)
         classes = torch.randperm(len(self.members), generator=generator)[: self.units_per_batch].tolist()
         if not self.replacement:
             return self.draw_from_classes(classes, self.samples_per_unit, generator)
         chosen = [self.members[c] for c in classes]
-        indices = [torch.randint(len(own), (self.samples_per_unit,), generator=generator) for own in chosen]
-        return torch.stack([own[index] for own, index in zip(chosen, indices, strict=True)])
+        positions = [torch.randint(len(members), (self.samples_per_unit,), generator=generator) for members in chosen]
+        return torch.stack([members[at] for members, at in zip(chosen, positions, strict=True)])

@@ -43,7 +43,7 @@ class EpisodeBatches(Batches):
         self.require_classes(nc, "nc")
         self.nc, self.ns, self.nq = nc, ns, nq
         self.class_replacement = class_replacement
-        self.usable = usable_classes([len(own) for own in self.members], nc, ns + nq)
+        self.usable = usable_classes([len(members) for members in self.members], nc, ns + nq)
 
     @classmethod
     def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,27 +61,27 @@ class EpisodeBatches(Batches):
             )
         return {"nc": classes // episodes, "ns": ns, "nq": samples - ns}
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(episodes, nc · (ns + nq)) indices, an episode in each row."""
-        generator = self.batch_generator(number)
-        first = number * self.units_per_batch
+        generator = self.batch_generator(index)
+        first = index * self.units_per_batch
         episodes = range(first, first + self.units_per_batch)
         return torch.stack([self.episode(episode, generator) for episode in episodes])
 
-    def episode(self, number: int, generator: torch.Generator) -> Tensor:
+    def episode(self, index: int, generator: torch.Generator) -> Tensor:
         """(nc · (ns + nq),) indices of one episode."""
         if self.class_replacement:
             chosen = torch.randperm(len(self.usable), generator=generator)[: self.nc]
         else:
-            chosen = self.epoch_draw(len(self.usable), self.nc, number)
+            chosen = self.epoch_sample(len(self.usable), self.nc, index)
         members = [self.members[self.usable[c]] for c in chosen.tolist()]
-        return torch.cat([self.support_and_queries(own, generator) for own in members])
+        return torch.cat([self.support_and_queries(class_members, generator) for class_members in members])
 
     def support_and_queries(self, members: Tensor, generator: torch.Generator) -> Tensor:
         """(ns + nq,) samples of a class; a small class is split in the same proportion and repeats samples."""
         shuffled = members[torch.randperm(len(members), generator=generator)]
-        share = round(len(members) * self.ns / (self.ns + self.nq))
-        split = self.ns if len(members) >= self.ns + self.nq else min(max(share, 1), len(members) - 1)
+        proportional = round(len(members) * self.ns / (self.ns + self.nq))
+        split = self.ns if len(members) >= self.ns + self.nq else min(max(proportional, 1), len(members) - 1)
         support, queries = shuffled[:split], shuffled[split:]
         return torch.cat([draw_samples(support, self.ns, generator), draw_samples(queries, self.nq, generator)])
 

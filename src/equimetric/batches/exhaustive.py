@@ -23,7 +23,7 @@ class ExhaustiveBatches(ClassBatches):
 
     def __init__(self, labels: Tensor, *, classes_per_batch: int, samples_per_class: int, seed: int = 0) -> None:
         super().__init__(labels, classes_per_batch=classes_per_batch, samples_per_class=samples_per_class, seed=seed)
-        groups = torch.tensor([len(own) // samples_per_class for own in self.members])
+        groups = torch.tensor([len(members) // samples_per_class for members in self.members])
         small = int((groups == 0).sum())
         if len(groups) - small < classes_per_batch:
             raise EquimetricError(
@@ -35,15 +35,15 @@ class ExhaustiveBatches(ClassBatches):
                 f"{small} of {len(groups)} classes have fewer than {samples_per_class} samples and are never drawn",
                 stacklevel=2,
             )
-        self.batches = most_batches(groups, classes_per_batch)
+        self.batches = max_batches(groups, classes_per_batch)
         self.current: tuple[tuple[int, int], Tensor] | None = None
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(C, M) indices, a class in each row."""
         key = (self.seed, self.epoch)
         if self.current is None or self.current[0] != key:
             self.current = (key, self.plan())
-        return self.current[1][number]
+        return self.current[1][index]
 
     def plan(self) -> Tensor:
         """(batches, C, M) indices of a whole epoch.
@@ -55,16 +55,16 @@ class ExhaustiveBatches(ClassBatches):
         groups = []
         for c in torch.randperm(len(self.members), generator=generator).tolist():
             shuffled = self.members[c][torch.randperm(len(self.members[c]), generator=generator)]
-            most = min(len(shuffled) // self.samples_per_unit, self.batches)
-            groups.append(shuffled[: most * self.samples_per_unit].view(most, self.samples_per_unit))
+            n_groups = min(len(shuffled) // self.samples_per_unit, self.batches)
+            groups.append(shuffled[: n_groups * self.samples_per_unit].view(n_groups, self.samples_per_unit))
         laid_out = torch.cat(groups)
         slots = self.batches * self.units_per_batch
-        kept = torch.randperm(len(laid_out), generator=generator)[:slots].sort().values
-        by_batch = laid_out[kept].view(self.units_per_batch, self.batches, -1).transpose(0, 1)
+        chosen = torch.randperm(len(laid_out), generator=generator)[:slots].sort().values
+        by_batch = laid_out[chosen].view(self.units_per_batch, self.batches, -1).transpose(0, 1)
         return by_batch[torch.randperm(self.batches, generator=generator)]
 
 
-def most_batches(groups: Tensor, classes: int) -> int:
+def max_batches(groups: Tensor, classes: int) -> int:
     """Number of batches of distinct classes that can be filled: the largest T with Σ_c min(groups_c, T) ≥ classes·T."""
     batches = int(groups.sum()) // classes
     while int(groups.clamp_max(batches).sum()) < classes * batches:

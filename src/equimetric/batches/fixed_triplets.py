@@ -34,7 +34,7 @@ class FixedTripletBatches(Batches):
         batches = set_size // triples if batches is None else batches
         super().__init__(labels, units_per_batch=triples, samples_per_unit=3, batches=batches, seed=seed)
         self.set_size = set_size
-        self.sizes = torch.tensor([len(own) for own in self.members])
+        self.sizes = torch.tensor([len(members) for members in self.members])
         self.usable = (self.sizes > 1).nonzero()[:, 0]
         if len(self.members) < 2 or not len(self.usable):
             raise EquimetricError("triples need at least two classes, one of them with two samples or more")
@@ -46,11 +46,11 @@ class FixedTripletBatches(Batches):
         require_samples(samples, 3, "a triple")
         return {"triples": classes}
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(T, 3) anchor, positive and negative of each triple."""
         if self.current is None or self.current[0] != self.seed:
             self.current = (self.seed, self.draw_set())
-        return self.current[1][self.epoch_draw(self.set_size, self.units_per_batch, number)]
+        return self.current[1][self.epoch_sample(self.set_size, self.units_per_batch, index)]
 
     def draw_set(self) -> Tensor:
         """(set_size, 3) the fixed set, a function of the seed."""
@@ -60,13 +60,14 @@ class FixedTripletBatches(Batches):
             """(set_size,) random whole numbers from 0 to below − 1."""
             return (torch.rand(self.set_size, generator=generator, dtype=torch.float64) * below).long()
 
-        one = self.usable[draw(len(self.usable))]
-        other = draw(len(self.members) - 1)
-        other = other + (other >= one)
-        anchor, positive = draw(self.sizes[one]), draw(self.sizes[one] - 1)
+        pos_class = self.usable[draw(len(self.usable))]
+        neg_class = draw(len(self.members) - 1)
+        neg_class = neg_class + (neg_class >= pos_class)
+        anchor, positive = draw(self.sizes[pos_class]), draw(self.sizes[pos_class] - 1)
         positive = positive + (positive >= anchor)
         starts = self.sizes.cumsum(0) - self.sizes
+        negative = draw(self.sizes[neg_class])
         indices = torch.stack(
-            [starts[one] + anchor, starts[one] + positive, starts[other] + draw(self.sizes[other])], 1
+            [starts[pos_class] + anchor, starts[pos_class] + positive, starts[neg_class] + negative], 1
         )
         return torch.cat(self.members)[indices]

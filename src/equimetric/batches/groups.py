@@ -12,7 +12,7 @@ __all__ = ["Groups"]
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which training samples belong together, and how important each one is.
+    """Clusters of training samples, and the importance of each sample.
 
     cluster  (N,) integer; samples of one class with the same number form a cluster, −1 leaves a sample out of all
              batches

@@ -40,16 +40,16 @@ class HardClassBatches(NPairBatches, MinedBatches):
         """The embeddings themselves, since every batch compares other pairs."""
         return {"embeddings": embeddings}
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(N, 2) anchor and positive of each class."""
-        pairs = self.random_pairs(self.candidates, self.batch_generator(number))
+        pairs = self.random_pairs(self.candidates, self.batch_generator(index))
         anchors, positives = self.get_mined("embeddings")[pairs].unbind(1)
         # The classes are in random order, so the first is a random one.
         return pairs[hard_classes(anchors @ positives.T, self.units_per_batch)]
 
 
-def hard_classes(similarity: Tensor, number: int) -> list[int]:
-    """`number` classes, starting with the first, each the hardest against those before it.
+def hard_classes(similarity: Tensor, k: int) -> list[int]:
+    """`k` classes, starting with the first, each the hardest against those before it.
 
     `similarity` (K, K) holds a_x · p_y. Two classes violate their triples by
     softplus(a_x·p_y − a_x·p_x) + softplus(a_y·p_x − a_y·p_y); the next class has the largest mean over those chosen.
@@ -59,7 +59,7 @@ def hard_classes(similarity: Tensor, number: int) -> list[int]:
     chosen = [0]
     # The sum gives the same order as the mean.
     total = violation[0].clone()
-    while len(chosen) < number:
+    while len(chosen) < k:
         total[chosen] = -torch.inf
         chosen.append(int(total.argmax()))
         total = total + violation[chosen[-1]]

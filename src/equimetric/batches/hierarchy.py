@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import require_at_least
-from equimetric.batches.mined import MinedBatches, average_members, nearest_others
+from equimetric.batches.mined import MinedBatches, average_members, nearest_neighbours
 from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
@@ -63,13 +63,13 @@ class HierarchyBatches(MinedBatches):
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """Nearest classes of each: as many as a batch has besides, since some may already be in it."""
         embeddings = unit(embeddings)
-        squares = average_members(embeddings.square().sum(1, keepdim=True), self.members)[:, 0]
+        mean_squared_norms = average_members(embeddings.square().sum(1, keepdim=True), self.members)[:, 0]
         means = average_members(embeddings, self.members)
-        return {"nearest": nearest_others(means, squares, self.units_per_batch - 1)}
+        return {"nearest": nearest_neighbours(means, mean_squared_norms, self.units_per_batch - 1)}
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(classes, M) indices, a class in each row."""
-        generator = self.batch_generator(number)
+        generator = self.batch_generator(index)
         anchors = torch.randperm(len(self.members), generator=generator)[: self.anchor_classes].tolist()
         nearest = self.get_mined("nearest")
         taken = set(anchors)

@@ -10,7 +10,7 @@ from torch import Tensor
 from equimetric.batches.base import Batches, EmbeddingView
 from equimetric.errors import EquimetricError, not_a_tensor
 
-__all__ = ["MinedBatches", "average_members", "nearest_others"]
+__all__ = ["MinedBatches", "average_members", "nearest_neighbours"]
 
 CHUNK_ENTRIES = 2**22
 """Distances computed at a time."""
@@ -66,25 +66,24 @@ class MinedBatches(Batches):
 
 def average_members(embeddings: Tensor, members: Sequence[Tensor]) -> Tensor:
     """(classes, D) mean embedding of each class."""
-    return torch.stack([embeddings[own].mean(0) for own in members])
+    return torch.stack([embeddings[rows].mean(0) for rows in members])
 
 
-def nearest_others(points: Tensor, squares: Tensor, number: int, group: Tensor | None = None) -> Tensor:
-    """(n, number) nearest other points of each, the nearest first; only points of other groups where `group` is given.
+def nearest_neighbours(points: Tensor, squared_norms: Tensor, k: int, group: Tensor | None = None) -> Tensor:
+    """(n, k) nearest other points of each, the nearest first; only points of other groups where `group` is given.
 
-    d(i, j) = squares_i + squares_j − 2 points_i · points_j: the squared Euclidean distance where `squares` are the
-    points' squared lengths; the mean squared distance of two sets where points are set means and `squares` the sets'
-    mean squared lengths.
+    d(i, j) = squared_norms_i + squared_norms_j − 2 points_i · points_j: the squared Euclidean distance of points; the
+    mean squared distance of two sets where points are set means and `squared_norms` the sets' mean squared norms.
     """
     step = max(1, CHUNK_ENTRIES // len(points))
     nearest = []
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
-        # squares_i is constant in a row and does not change the order.
-        distance = squares - 2 * points[rows] @ points.T
+        # squared_norms_i is constant in a row and does not change the order.
+        distance = squared_norms - 2 * points[rows] @ points.T
         if group is None:
             distance.diagonal(offset=start).fill_(torch.inf)
         else:
             distance.masked_fill_(group[rows, None] == group, torch.inf)
-        nearest.append(distance.topk(number, largest=False).indices)
+        nearest.append(distance.topk(k, largest=False).indices)
     return torch.cat(nearest)

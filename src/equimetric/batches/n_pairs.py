@@ -43,9 +43,9 @@ class NPairBatches(Batches):
         require_samples(samples, 2, "a pair")
         return {"classes_per_batch": classes}
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(N, 2) anchor and positive of each class."""
-        return self.random_pairs(self.units_per_batch, self.batch_generator(number))
+        return self.random_pairs(self.units_per_batch, self.batch_generator(index))
 
     def random_pairs(self, classes: int, generator: torch.Generator) -> Tensor:
         """(classes, 2) anchor and positive of random distinct classes."""
@@ -55,5 +55,5 @@ class NPairBatches(Batches):
     def pair(self, members: Tensor, generator: torch.Generator) -> Tensor:
         """(2,) two members, or with probability `same_image` (and in a class of one sample) the same one twice."""
         pair = draw_samples(members, 2, generator)
-        alike = torch.rand((), generator=generator) < self.same_image
-        return pair[:1].expand(2) if alike else pair
+        same = torch.rand((), generator=generator) < self.same_image
+        return pair[:1].expand(2) if same else pair

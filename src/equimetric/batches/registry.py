@@ -36,15 +36,15 @@ def build_batches(
     """
     sampler, options = BATCHES.find(kind), dict(options or {})
     parameters = inspect.signature(sampler).parameters
-    own = [name for name in parameters if name not in ("labels", "batches", "seed")]
+    valid = [name for name in parameters if name not in ("labels", "batches", "seed")]
     for option in options:
-        if option not in own:
-            raise EquimetricError(f"batches of kind {kind!r} have no option {option!r}; {did_you_mean(option, own)}")
+        if option not in valid:
+            raise EquimetricError(f"batches of kind {kind!r} have no option {option!r}; {did_you_mean(option, valid)}")
     shape = sampler.shape_options(classes, samples, options)
     for option in options.keys() & shape.keys():
         if options[option] != shape[option]:
             raise EquimetricError(
                 f"{option!r} follows from batch.classes and batch.samples and is {shape[option]}; change those instead"
             )
-    length = {"batches": batches} if "batches" in parameters else {}
-    return sampler(labels, seed=seed, **length, **{**options, **shape})
+    epoch_size = {"batches": batches} if "batches" in parameters else {}
+    return sampler(labels, seed=seed, **epoch_size, **{**options, **shape})

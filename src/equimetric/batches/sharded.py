@@ -32,17 +32,17 @@ class ShardedBatches:
         self.rank = rank
         self.world_size = world_size
 
-    def batch(self, number: int) -> Tensor:
-        """(rows of this process,) indices of batch `number`."""
+    def batch(self, index: int) -> Tensor:
+        """(rows of this process,) sample indices of batch `index`."""
         units = self.batches.units_per_batch
         first, stop = (units * rank // self.world_size for rank in (self.rank, self.rank + 1))
-        return self.batches.arrange(self.batches.units(number)[first:stop])
+        return self.batches.arrange(self.batches.units(index)[first:stop])
 
     def stream(self) -> Iterator[Tensor]:
         """Endless batches, epoch after epoch, from the current position."""
         while True:
-            for number in self.batches.batch_indices():
-                yield self.batch(number)
+            for index in self.batches.batch_indices():
+                yield self.batch(index)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the first batch of an epoch."""
@@ -52,7 +52,7 @@ class ShardedBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (self.batch(number).tolist() for number in self.batches.batch_indices())
+        return (self.batch(index).tolist() for index in self.batches.batch_indices())
 
     def state_dict(self) -> dict[str, Any]:
         """Seed, epoch and position; the same for all processes."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.batches.base import draw_samples, require_at_least, require_samples
-from equimetric.batches.mined import MinedBatches, nearest_others
+from equimetric.batches.mined import MinedBatches, nearest_neighbours
 from equimetric.batches.registry import batches
 from equimetric.errors import EquimetricError
 from equimetric.geometry import unit
@@ -47,7 +47,7 @@ class SmartMiningBatches(MinedBatches):
         super().__init__(labels, units_per_batch=triples, samples_per_unit=3, batches=batches, seed=seed)
         class_of = torch.unique(self.labels, return_inverse=True)[1]
         self.class_of: list[int] = class_of.tolist()
-        sizes = torch.tensor([len(own) for own in self.members])
+        sizes = torch.tensor([len(members) for members in self.members])
         self.anchors = (sizes[class_of] > 1).nonzero()[:, 0]
         if len(self.members) < 2 or not len(self.anchors):
             raise EquimetricError("triples need at least two classes, one of them with two samples or more")
@@ -73,48 +73,48 @@ class SmartMiningBatches(MinedBatches):
     def mine(self, embeddings: Tensor) -> dict[str, Tensor]:
         """Nearest samples of each, by the distance of normalised embeddings."""
         embeddings = unit(embeddings)
-        return {"neighbours": nearest_others(embeddings, embeddings.square().sum(1), self.neighbours)}
+        return {"neighbours": nearest_neighbours(embeddings, embeddings.square().sum(1), self.neighbours)}
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(T, 3) anchor, positive and negative of each triple."""
-        generator = self.batch_generator(number)
-        anchors = self.anchors[self.epoch_draw(len(self.anchors), self.units_per_batch, number)]
+        generator = self.batch_generator(index)
+        anchors = self.anchors[self.epoch_sample(len(self.anchors), self.units_per_batch, index)]
         return torch.stack([self.triple(anchor, generator) for anchor in anchors.tolist()])
 
     def triple(self, anchor: int, generator: torch.Generator) -> Tensor:
         """(3,) an anchor with its positive and negative."""
         neighbours = self.get_mined("neighbours")[anchor]
-        others = (self.labels[neighbours] != self.labels[anchor]).nonzero()[:, 0]
-        outwards = others[others >= int(self.rank) - 1]
-        if len(outwards):
-            rank = int(outwards[0])
+        negative_ranks = (self.labels[neighbours] != self.labels[anchor]).nonzero()[:, 0]
+        from_rank = negative_ranks[negative_ranks >= int(self.rank) - 1]
+        if len(from_rank):
+            rank = int(from_rank[0])
             negative = neighbours[rank]
-        elif len(others):
-            rank = int(others[-1])
+        elif len(negative_ranks):
+            rank = int(negative_ranks[-1])
             negative = neighbours[rank]
         else:
             # All neighbours are of the anchor's class: every other sample is farther away.
             rank = len(neighbours)
-            strangers = (self.labels != self.labels[anchor]).nonzero()[:, 0]
-            negative = draw_samples(strangers, 1, generator)[0]
+            all_negatives = (self.labels != self.labels[anchor]).nonzero()[:, 0]
+            negative = draw_samples(all_negatives, 1, generator)[0]
         positive = self.positive(anchor, neighbours[:rank], generator)
         return torch.stack([torch.tensor(anchor), positive, negative])
 
     def positive(self, anchor: int, closer: Tensor, generator: torch.Generator) -> Tensor:
         """A random sample of the anchor's class outside `closer`, or else the farthest of five random ones."""
-        own = self.members[self.class_of[anchor]]
-        own = own[own != anchor]
-        farther = own[~torch.isin(own, closer)]
+        class_members = self.members[self.class_of[anchor]]
+        class_members = class_members[class_members != anchor]
+        farther = class_members[~torch.isin(class_members, closer)]
         if len(farther):
             return draw_samples(farther, 1, generator)[0]
-        five = draw_samples(own, min(5, len(own)), generator)
-        return closer[torch.isin(closer, five)][-1]
+        candidates = draw_samples(class_members, min(5, len(class_members)), generator)
+        return closer[torch.isin(closer, candidates)][-1]
 
     @torch.no_grad()
     def observe(self, embeddings: Tensor) -> None:
         """Record how many triples of the (3T, D) embeddings violate the margin."""
         anchors, positives, negatives = unit(embeddings).view(-1, 3, embeddings.shape[1]).unbind(1)
-        to_positive, to_negative = ((anchors - others).square().sum(1) for others in (positives, negatives))
+        to_positive, to_negative = ((anchors - targets).square().sum(1) for targets in (positives, negatives))
         self.record(int((to_negative - to_positive < self.margin).sum()), len(anchors))
 
     def record(self, active: int, triples: int) -> None:
@@ -123,10 +123,10 @@ class SmartMiningBatches(MinedBatches):
             raise EquimetricError(f"of {triples} triples {active} cannot be active; give a number in 0 … {triples}")
         self.steps, self.active, self.recorded = self.steps + 1, self.active + active, self.recorded + triples
         if self.steps == self.interval:
-            share = self.active / max(1, self.recorded)
-            if share > 0.8:
+            active_ratio = self.active / max(1, self.recorded)
+            if active_ratio > 0.8:
                 self.rank = min(self.rank * 1.1, float(self.neighbours))
-            elif share < 0.4:
+            elif active_ratio < 0.4:
                 self.rank = max(self.rank * 0.9, 1.0)
             self.steps, self.active, self.recorded = 0, 0, 0
 

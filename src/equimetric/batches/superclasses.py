@@ -51,43 +51,44 @@ class SuperclassBatches(Batches):
         self.superclass = superclass
         self.superclasses_per_batch = superclasses_per_batch
         self.classes_per_superclass = classes_per_superclass
-        every = group_classes(self.members, superclass, len(self.labels))
-        self.superclasses = [classes for classes in every if len(classes) >= classes_per_superclass]
+        grouped = group_classes(self.members, superclass, len(self.labels))
+        self.superclasses = [classes for classes in grouped if len(classes) >= classes_per_superclass]
         if len(self.superclasses) < superclasses_per_batch:
-            raise too_few(sorted(map(len, every), reverse=True), superclasses_per_batch, classes_per_superclass)
+            sizes = sorted(map(len, grouped), reverse=True)
+            raise too_few_superclasses_error(sizes, superclasses_per_batch, classes_per_superclass)
 
     @classmethod
     def shape_options(cls, classes: int, samples: int, options: Mapping[str, Any]) -> dict[str, Any]:
         """The classes of a batch in equal parts for its superclasses."""
-        number = options.get("superclasses_per_batch", 2)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1 or classes % number:
+        n = options.get("superclasses_per_batch", 2)
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1 or classes % n:
             raise EquimetricError(
-                f"the {classes} classes of a batch belong to superclasses in equal parts, got {number!r}; "
+                f"the {classes} classes of a batch belong to superclasses in equal parts, got {n!r}; "
                 f"set superclasses_per_batch in batch.options to a divisor of {classes}"
             )
-        return {"classes_per_superclass": classes // number, "samples_per_class": samples}
+        return {"classes_per_superclass": classes // n, "samples_per_class": samples}
 
-    def units(self, number: int) -> Tensor:
+    def units(self, index: int) -> Tensor:
         """(classes, M) indices, a class in each row."""
-        generator = self.batch_generator(number)
-        drawn = torch.randperm(len(self.superclasses), generator=generator)[: self.superclasses_per_batch]
+        generator = self.batch_generator(index)
+        superclasses = torch.randperm(len(self.superclasses), generator=generator)[: self.superclasses_per_batch]
         classes: list[int] = []
-        for one in drawn.tolist():
-            own = self.superclasses[one]
-            order = torch.randperm(len(own), generator=generator)[: self.classes_per_superclass]
-            classes += [own[index] for index in order.tolist()]
+        for superclass in superclasses.tolist():
+            classes_within = self.superclasses[superclass]
+            order = torch.randperm(len(classes_within), generator=generator)[: self.classes_per_superclass]
+            classes += [classes_within[i] for i in order.tolist()]
         return self.draw_from_classes(classes, self.samples_per_unit, generator)
 
 
-def too_few(sizes: list[int], superclasses: int, classes: int) -> EquimetricError:
+def too_few_superclasses_error(sizes: list[int], superclasses: int, classes: int) -> EquimetricError:
     """The error for batches that superclasses of these falling numbers of classes cannot fill."""
     if len(sizes) < superclasses:
         remedy = f"set superclasses_per_batch to {len(sizes)} or fewer"
     else:
         remedy = f"set the classes of each superclass to {sizes[superclasses - 1]} or fewer"
-    enough = sum(size >= classes for size in sizes)
+    usable = sum(size >= classes for size in sizes)
     return EquimetricError(
-        f"{superclasses} superclasses with {classes} classes each cannot be drawn from {len(sizes)}, of which {enough} "
+        f"{superclasses} superclasses with {classes} classes each cannot be drawn from {len(sizes)}, of which {usable} "
         f"have as many classes; {remedy}"
     )
 
@@ -102,11 +103,11 @@ def group_classes(
     if len(values) != samples:
         raise EquimetricError(f"there are {samples} samples but {len(values)} superclasses; give one for each sample")
     groups: dict[Any, list[int]] = {}
-    for number, own in enumerate(members):
-        found = {values[sample] for sample in own.tolist()}
-        if len(found) > 1:
+    for class_index, rows in enumerate(members):
+        names = {values[sample] for sample in rows.tolist()}
+        if len(names) > 1:
             raise EquimetricError(
-                f"samples of one class have the superclasses {sorted(map(str, found))}; every class belongs to one"
+                f"samples of one class have the superclasses {sorted(map(str, names))}; every class belongs to one"
             )
-        groups.setdefault(found.pop(), []).append(number)
+        groups.setdefault(names.pop(), []).append(class_index)
     return [groups[name] for name in sorted(groups)]

@@ -35,14 +35,13 @@ from equimetric.evaluation.engine.inputs import (
     convert_labels,
     prepare_sets,
 )
-from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
+from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.engine.sets import GeometryName, LabelledSets
-from equimetric.evaluation.metrics.verification import DistanceHistogram
+from equimetric.evaluation.metrics.verification import distance_histogram
+from equimetric.intervals import check_confidence
 from equimetric.seeding import derive_seed
 
 __all__ = ["assign_folds", "calibrate", "data_fingerprint", "select_rows"]
-
-PLOTTED_BINS = 100
 
 
 def calibrate(
@@ -101,7 +100,7 @@ def calibrate(
 
     held_out = _hold_out(sets, data_sets, target, folds, seed, **scan_options)
     interval, resampled = threshold_interval(distances, target, point.threshold, resamples, confidence, seed)
-    counts, histogram = class_counts(distances, point.threshold), _histogram(distances)
+    counts, histogram = class_counts(distances, point.threshold), distance_histogram(distances)
     # With a cohort, distances are negated scores.
     uses_scores = cohort is not None
     return Calibration(
@@ -113,7 +112,7 @@ def calibrate(
         fitted=pooled_rates(counts, target_rate, confidence),
         held_out=pooled_rates(np.concatenate(held_out.counts), target_rate, confidence),
         new_classes=bound_new_classes(counts, confidence),
-        fold_thresholds=tuple(-one if uses_scores else one for one in held_out.thresholds),
+        fold_thresholds=tuple(-threshold if uses_scores else threshold for threshold in held_out.thresholds),
         classes=held_out.rates_by_class(names, target_rate, confidence),
         data_sets=held_out.rates_by_data_set(target_rate, confidence),
         histogram=score_histogram(histogram) if uses_scores else histogram,
@@ -155,7 +154,7 @@ class HeldOut:
         self, names: Sequence[int | str], target_rate: TargetRate, confidence: float
     ) -> dict[int | str, ErrorRates]:
         """Rates of all classes by name, in the order of the folds."""
-        classes = [names[number] for number in np.concatenate(self.classes)]
+        classes = [names[index] for index in np.concatenate(self.classes)]
         far, frr = RateEstimates.join(self.far), RateEstimates.join(self.frr)
         return rates_by_class(classes, np.concatenate(self.counts), far, frr, target_rate, confidence)
 
@@ -173,24 +172,26 @@ def _hold_out(
     fold_of_class = assign_folds(sets, folds, seed)
     fold_of_row = fold_of_class[sets.query_classes.cpu().numpy()]
     parts = [select_rows(sets, fold_of_row == fold) for fold in range(folds)]
-    inside = [pair_distances(part, **scan_options) for part in parts]
-    found = HeldOut()
-    for fold, (part, held_out) in enumerate(zip(parts, inside, strict=True)):
+    distances_by_fold = [pair_distances(part, **scan_options) for part in parts]
+    held_out = HeldOut()
+    for fold, (part, fold_distances) in enumerate(zip(parts, distances_by_fold, strict=True)):
         # With two folds, the pairs of one calibrate the other.
         others = fold_of_row != fold
-        fitting = inside[1 - fold] if folds == 2 else pair_distances(select_rows(sets, others), **scan_options)
+        fitting = (
+            distances_by_fold[1 - fold] if folds == 2 else pair_distances(select_rows(sets, others), **scan_options)
+        )
         target.check_support(fitting, f", because one of {folds} folds of the classes is held out")
         threshold = target.threshold(fitting)
         shares = accepted_shares(part, threshold, **scan_options)
-        found.thresholds.append(threshold)
-        found.classes.append(np.flatnonzero(fold_of_class == fold))
-        found.counts.append(class_counts(held_out, threshold))
-        found.far.append(estimate_far(shares))
-        found.frr.append(estimate_frr(shares))
+        held_out.thresholds.append(threshold)
+        held_out.classes.append(np.flatnonzero(fold_of_class == fold))
+        held_out.counts.append(class_counts(fold_distances, threshold))
+        held_out.far.append(estimate_far(shares))
+        held_out.frr.append(estimate_frr(shares))
         for name in [] if data_sets is None else np.unique(data_sets).tolist():
             within = pair_distances(select_rows(sets, (fold_of_row == fold) & (data_sets == name)), **scan_options)
-            found.by_data_set.setdefault(name, []).append(class_counts(within, threshold))
-    return found
+            held_out.by_data_set.setdefault(name, []).append(class_counts(within, threshold))
+    return held_out
 
 
 def data_fingerprint(embeddings: EmbeddingsLike, labels: LabelsLike) -> str:
@@ -230,14 +231,6 @@ def select_rows(sets: LabelledSets, rows: NDArray[np.bool_]) -> LabelledSets:
         ) from error
 
 
-def _histogram(distances: PairDistances) -> DistanceHistogram:
-    known = distances.operating_distances
-    edges = np.linspace(known[0], known[-1], PLOTTED_BINS + 1)
-    counts = distances.count_accepted(edges)
-    positive, negative = (np.diff(np.append(0.0, count[1:])) for count in (counts.positive, counts.negative))
-    return DistanceHistogram(edges, positive, negative)
-
-
 def _check_options(geometry: str, folds: int, resamples: int, confidence: float) -> None:
     if geometry not in ("cosine", "euclidean"):
         raise unknown_name("geometry", geometry, ["cosine", "euclidean"])
@@ -245,5 +238,4 @@ def _check_options(geometry: str, folds: int, resamples: int, confidence: float)
         raise EquimetricError(f"folds is {folds}; held-out classes need at least 2")
     if resamples < 1:
         raise EquimetricError(f"resamples is {resamples}; give at least 1")
-    if not 0 < confidence < 1:
-        raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
+    check_confidence(confidence)

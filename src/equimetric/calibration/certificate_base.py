@@ -72,17 +72,17 @@ class CertificateBase:
         """Whether pairs at this distance, or with a cohort of this score, are accepted: a number, array or tensor."""
         finite = torch.isfinite(distance) if isinstance(distance, Tensor) else np.isfinite(distance)
         if not bool(finite.all()):
-            what = "distance" if self.cohort is None else "score"
-            raise EquimetricError(f"a {what} is NaN or infinite, so nothing can be decided; give finite embeddings")
+            measure = "distance" if self.cohort is None else "score"
+            raise EquimetricError(f"a {measure} is NaN or infinite, so nothing can be decided; give finite embeddings")
         return distance < self.threshold if self.cohort is None else distance > self.threshold
 
     def scores(self, embeddings_a: EmbeddingsLike, embeddings_b: EmbeddingsLike, cohort: Cohort | None) -> Tensor:
         """The score of each pair of rows, normalised by the certified cohort; otherwise as `distances`."""
         if self.cohort is None:
             raise EquimetricError("this certificate is of distances, not of scores; use distances(…), without a cohort")
-        used = self.cohort.require(cohort)
+        certified = self.cohort.require(cohort)
         first, second = self._pairs(embeddings_a, embeddings_b)
-        (queries, _), (_, items) = used.extend(first), used.extend(second)
+        (queries, _), (_, items) = certified.extend(first), certified.extend(second)
         score: Tensor = (queries * items.to(queries.device)).sum(dim=1)
         return score
 
@@ -101,8 +101,8 @@ class CertificateBase:
 
     def _pairs(self, embeddings_a: EmbeddingsLike, embeddings_b: EmbeddingsLike) -> tuple[Tensor, Tensor]:
         first, second = (
-            self._vectors(given, name)
-            for given, name in ((embeddings_a, "embeddings_a"), (embeddings_b, "embeddings_b"))
+            self._vectors(embeddings, name)
+            for embeddings, name in ((embeddings_a, "embeddings_a"), (embeddings_b, "embeddings_b"))
         )
         if len(first) != len(second) and 1 not in (len(first), len(second)):
             raise EquimetricError(
@@ -146,23 +146,23 @@ class CertificateBase:
             "preprocessing": self.preprocessing,
             "runtime": self.runtime,
         }
-        given = {
+        actual = {
             "dimension": dimension,
             "geometry": geometry,
             "model": model,
             "preprocessing": preprocessing,
             "runtime": runtime,
         }
-        for name, value in given.items():
+        for name, value in actual.items():
             if value is not None and certified[name] is not None and value != certified[name]:
                 raise EquimetricError(
                     f"this certificate is for the {name} {certified[name]!r}, not {value!r}; calibrate a threshold for "
                     "these embeddings"
                 )
 
-    def _vectors(self, given: EmbeddingsLike, name: str) -> Tensor:
+    def _vectors(self, embeddings: EmbeddingsLike, name: str) -> Tensor:
         """(N, D) float64 vectors whose Euclidean distances the certificate is about."""
-        vectors = convert_embeddings(given, name).double()
+        vectors = convert_embeddings(embeddings, name).double()
         self.check_compatible(dimension=vectors.shape[1])
         if self.geometry == "euclidean":
             return vectors

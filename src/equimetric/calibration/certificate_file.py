@@ -78,9 +78,9 @@ def read_certificate(file: Path) -> Certificate:
 def read_task_certificate(file: Path, task: str, parse: Callable[[Mapping[str, Any]], Parsed]) -> Parsed:
     """What a file says, if it is a certificate of this task; KeyError, TypeError and ValueError mean damage."""
     document = _load_document(file)
-    other = document.get("task", TASK)
-    if other != task:
-        raise EquimetricError(f"{str(file)!r} is a certificate of {other}, not of {task}; give one of {task}")
+    file_task = document.get("task", TASK)
+    if file_task != task:
+        raise EquimetricError(f"{str(file)!r} is a certificate of {file_task}, not of {task}; give one of {task}")
     try:
         return parse(document)
     except EquimetricError as problem:
@@ -99,12 +99,12 @@ def _load_document(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as problem:
         raise EquimetricError(f"{str(file)!r} cannot be read as a certificate ({problem}); calibrate again") from None
     schema = document.get("schema") if isinstance(document, dict) else None
-    family, _, number = str(schema).partition("/")
-    if family != FAMILY or not number.isdecimal():
+    family, _, schema_number = str(schema).partition("/")
+    if family != FAMILY or not schema_number.isdecimal():
         raise EquimetricError(f"{str(file)!r} is not a certificate of a calibration; give a file that calibrate wrote")
-    if int(number) > SCHEMA:
+    if int(schema_number) > SCHEMA:
         raise EquimetricError(
-            f"the certificate {str(file)!r} has schema {number}, this version reads {SCHEMA}; upgrade equimetric"
+            f"the certificate {str(file)!r} has schema {schema_number}, this version reads {SCHEMA}; upgrade equimetric"
         )
     assert isinstance(document, dict)
     return document
@@ -112,7 +112,7 @@ def _load_document(file: Path) -> dict[str, Any]:
 
 def parse_certificate(document: Mapping[str, Any]) -> Certificate:
     """The certificate of a document of schema 1 or 2; KeyError, TypeError or ValueError where it is damaged."""
-    first = document["schema"] == f"{FAMILY}/1"
+    is_schema_1 = document["schema"] == f"{FAMILY}/1"
     target_rate = TargetRate(
         *(
             number_field(name, value) if (value := document.get(name)) is not None else None
@@ -121,12 +121,12 @@ def parse_certificate(document: Mapping[str, Any]) -> Certificate:
     )
     if (target_rate.far is None) == (target_rate.frr is None):
         raise ValueError(f"its target_far is {target_rate.far!r} and its target_frr {target_rate.frr!r}")
-    target = FalseAccepts(target_rate.far or 0.0) if first else read_target(document["target"])
+    target = FalseAccepts(target_rate.far or 0.0) if is_schema_1 else read_target(document["target"])
     low, high = (number_field("threshold_interval", end) for end in document["threshold_interval"])
     options = dict(document["options"])
     if options["geometry"] not in SCORES:
         raise ValueError(f"its geometry is {options['geometry']!r}")
-    bounds, reference = (None, None) if first else (document["new_classes"], document["reference"])
+    bounds, reference = (None, None) if is_schema_1 else (document["new_classes"], document["reference"])
     return Certificate(
         target=target,
         target_rate=target_rate,
@@ -135,7 +135,7 @@ def parse_certificate(document: Mapping[str, Any]) -> Certificate:
         interval_from=str(document["threshold_interval_from"]),
         fitted=ErrorRates.from_dict(document["fitted"], target_rate),
         held_out=ErrorRates.from_dict(document["held_out"], target_rate),
-        fold_thresholds=tuple(number_field("fold_thresholds", one) for one in document["fold_thresholds"]),
+        fold_thresholds=tuple(number_field("fold_thresholds", entry) for entry in document["fold_thresholds"]),
         worst_classes=_read_rates(document["worst_classes"], target_rate),
         violations=_read_rates(document["violations"], target_rate),
         exceedances=_read_rates(document["exceedances"], target_rate),
@@ -190,7 +190,7 @@ def _read_bounds(document: Any) -> NewClassBounds:
 
 
 def _list_rates(rates: RatesByName) -> list[dict[str, Any]]:
-    return [{"name": name, **some.to_dict()} for name, some in rates.items()]
+    return [{"name": name, **error_rates.to_dict()} for name, error_rates in rates.items()]
 
 
 def _read_rates(entries: Any, target_rate: TargetRate) -> dict[int | str, ErrorRates]:

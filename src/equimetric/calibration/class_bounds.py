@@ -38,7 +38,7 @@ class RateEstimates:
 
     @staticmethod
     def join(parts: "list[RateEstimates]") -> "RateEstimates":
-        """Those of several sets of classes as one."""
+        """The estimates of several sets of classes as one."""
         names = ("rate", "variance", "degrees", "trials")
         return RateEstimates(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -52,12 +52,12 @@ def estimate_far(rates: TwoWayRates) -> RateEstimates:
     n, others = rates.images.astype(np.float64), rates.others.astype(np.float64)
     by_image, by_class, rest = rates.image_variance, rates.class_variance, rates.rest_variance
     with np.errstate(divide="ignore", invalid="ignore"):
-        together = by_image + by_class - rest
-        variance = np.maximum(together, np.maximum(by_image, by_class))
+        combined = by_image + by_class - rest
+        variance = np.maximum(combined, np.maximum(by_image, by_class))
         spread = by_image**2 / (n - 1) + by_class**2 / (others - 1) + rest**2 / ((n - 1) * (others - 1))
         satterthwaite = variance**2 / spread
-    alone = np.where(by_image >= by_class, n - 1, others - 1)
-    degrees = np.where((together >= variance) & (spread > 0), satterthwaite, alone)
+    single = np.where(by_image >= by_class, n - 1, others - 1)
+    degrees = np.where((combined >= variance) & (spread > 0), satterthwaite, single)
     degrees = np.minimum(degrees, np.minimum(n, others) - 1)
     enough = (n >= MIN_IMAGES) & (others >= MIN_IMAGES)
     variance, degrees = np.where(enough, variance, np.nan), np.where(enough, degrees, np.nan)
@@ -70,7 +70,7 @@ def estimate_frr(rates: TwoWayRates) -> RateEstimates:
     n images make no more than n / 2 independent pairs.
     """
     enough = rates.images >= MIN_IMAGES
-    variance, degrees = (np.where(enough, some, np.nan) for some in (rates.frr_variance, rates.images - 1.0))
+    variance, degrees = (np.where(enough, values, np.nan) for values in (rates.frr_variance, rates.images - 1.0))
     return RateEstimates(rates.frr, variance, degrees, rates.images / 2)
 
 
@@ -82,14 +82,14 @@ def lower_bounds(estimates: RateEstimates, target_rate: float, confidence: float
     from scipy.special import stdtr, stdtrit
 
     bounds = np.full(len(estimates.rate), np.nan)
-    known = np.flatnonzero(np.isfinite(estimates.variance) & np.isfinite(estimates.rate))
-    rate, degrees = estimates.rate[known], estimates.degrees[known]
-    least = target_rate * (1 - target_rate) / estimates.trials[known]
-    error = np.sqrt(np.maximum(estimates.variance[known], np.maximum(least, MIN_VARIANCE)))
+    defined = np.flatnonzero(np.isfinite(estimates.variance) & np.isfinite(estimates.rate))
+    rate, degrees = estimates.rate[defined], estimates.degrees[defined]
+    binomial_variance = target_rate * (1 - target_rate) / estimates.trials[defined]
+    error = np.sqrt(np.maximum(estimates.variance[defined], np.maximum(binomial_variance, MIN_VARIANCE)))
     p_values = stdtr(degrees, (target_rate - rate) / error)
-    levels = np.empty(len(known))
+    levels = np.empty(len(defined))
     levels[np.argsort(p_values, kind="stable")] = _holm_levels(np.sort(p_values), 1 - confidence)
-    bounds[known] = np.maximum(0.0, rate + stdtrit(degrees, levels) * error)
+    bounds[defined] = np.maximum(0.0, rate + stdtrit(degrees, levels) * error)
     return bounds
 
 

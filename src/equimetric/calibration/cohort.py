@@ -46,9 +46,9 @@ class CertifiedCohort:
             raise EquimetricError(
                 "this certificate is of scores that a cohort normalises; give the same cohort, cohort=Cohort(…)"
             )
-        given = CertifiedCohort.from_cohort(cohort)
+        actual = CertifiedCohort.from_cohort(cohort)
         for name in ("form", "strength", "nearest", "sha256"):
-            certified, value = getattr(self, name), getattr(given, name)
+            certified, value = getattr(self, name), getattr(actual, name)
             if value != certified:
                 raise EquimetricError(
                     f"this certificate is for a cohort with {name} {certified!r}, not {value!r}; give the same cohort, "
@@ -57,7 +57,7 @@ class CertifiedCohort:
         return cohort
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
     @classmethod

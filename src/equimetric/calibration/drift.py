@@ -13,6 +13,7 @@ Data of far fewer classes than the calibrated ones have closer neighbours for th
 """
 
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ AS_CERTIFIED, SHIFTED, TOO_FEW = "as certified", "shifted: recalibrate", "too fe
 
 @dataclass(frozen=True)
 class NeighbourDistances:
-    """Of `samples` random samples: quantiles of the distance to the nearest one of a block, and how they vary.
+    """Quantiles of the distance to the nearest of a block, for `samples` random samples, and how they vary.
 
     chance  the shift that two draws of classes stay below with the confidence of the certificate
     """
@@ -54,10 +55,6 @@ class NeighbourDistances:
     samples: int
     quantiles: tuple[float, ...]
     chance: float
-
-
-def _samples(some: NeighbourDistances) -> int:
-    return some.samples
 
 
 @dataclass(frozen=True)
@@ -74,17 +71,18 @@ class DriftReference:
     distance: tuple[float, ...]
 
     def neighbours_for(self, samples: int) -> NeighbourDistances | None:
-        """Those of the largest number of samples that is not above this one; None where it is too small."""
-        return max((some for some in self.neighbours if some.samples <= samples), key=_samples, default=None)
+        """The entry of the largest number of samples that is at most this; None where it is too small."""
+        candidates = (entry for entry in self.neighbours if entry.samples <= samples)
+        return max(candidates, key=attrgetter("samples"), default=None)
 
     def far_at(self, threshold: float) -> float:
         """The false accept rate at a threshold, on a logarithmic scale between the known ones."""
         return float(np.exp(np.interp(threshold, self.distance, np.log(self.far))))
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return {
-            "nearest_neighbours": [{**asdict(some), "quantiles": list(some.quantiles)} for some in self.neighbours],
+            "nearest_neighbours": [{**asdict(entry), "quantiles": list(entry.quantiles)} for entry in self.neighbours],
             "far": list(self.far),
             "distance": list(self.distance),
         }
@@ -93,11 +91,11 @@ class DriftReference:
     def from_dict(cls, document: Any) -> "DriftReference":
         """The reference that `to_dict` wrote."""
         neighbours = tuple(
-            NeighbourDistances(int(some["samples"]), tuple(map(float, some["quantiles"])), float(some["chance"]))
-            for some in document["nearest_neighbours"]
+            NeighbourDistances(int(entry["samples"]), tuple(map(float, entry["quantiles"])), float(entry["chance"]))
+            for entry in document["nearest_neighbours"]
         )
         far, distance = tuple(map(float, document["far"])), tuple(map(float, document["distance"]))
-        if len(far) != len(distance) or any(len(some.quantiles) != len(LEVELS) for some in neighbours):
+        if len(far) != len(distance) or any(len(entry.quantiles) != len(LEVELS) for entry in neighbours):
             raise ValueError("its reference of nearest neighbours is incomplete")
         return cls(neighbours, far, distance)
 
@@ -131,7 +129,7 @@ class DriftCheck:
         return self.answer == SHIFTED
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
     def __repr__(self) -> str:
@@ -165,9 +163,9 @@ def _reference_of(
 ) -> NeighbourDistances:
     draws = np.stack([_quantiles(sets, _draw_classes(sets, size, generator)) for _ in range(DRAWS)])
     first, second = np.triu_indices(DRAWS, 1)
-    by_chance = np.abs(draws[first] - draws[second]).mean(axis=1)
+    chance_shifts = np.abs(draws[first] - draws[second]).mean(axis=1)
     quantiles = _mean_quantiles(sets, size, generator)
-    return NeighbourDistances(size, tuple(quantiles.tolist()), float(np.quantile(by_chance, confidence)))
+    return NeighbourDistances(size, tuple(quantiles.tolist()), float(np.quantile(chance_shifts, confidence)))
 
 
 def _draw_classes(sets: LabelledSets, size: int, generator: np.random.Generator) -> Integers:
@@ -211,15 +209,17 @@ def check_drift(
     seed: int,
 ) -> DriftCheck:
     """Compare the nearest neighbours of new embeddings with those of the calibration data."""
-    known = reference.neighbours_for(len(vectors))
-    if known is None:
+    neighbours = reference.neighbours_for(len(vectors))
+    if neighbours is None:
         return DriftCheck(TOO_FEW, len(vectors))
     # The labels mean nothing: nearest neighbours are of any class, and so is the cohort.
     sets = prepare_sets(vectors, np.arange(len(vectors)) // 2, geometry=geometry)
     sets = sets if cohort is None else replace(cohort, labels=None).normalize(sets)
     generator = np.random.default_rng(derive_seed(seed, "drift"))
-    change = _mean_quantiles(sets, known.samples, generator) - np.array(known.quantiles)
+    change = _mean_quantiles(sets, neighbours.samples, generator) - np.array(neighbours.quantiles)
     shift, moved = float(np.abs(change).mean()), float(change.mean())
     expected = min(1.0, certified_far * reference.far_at(threshold - moved) / reference.far_at(threshold))
-    answer = SHIFTED if shift > known.chance else AS_CERTIFIED
-    return DriftCheck(answer, len(vectors), known.samples, shift, known.chance, moved, certified_far, expected)
+    answer = SHIFTED if shift > neighbours.chance else AS_CERTIFIED
+    return DriftCheck(
+        answer, len(vectors), neighbours.samples, shift, neighbours.chance, moved, certified_far, expected
+    )

@@ -1,6 +1,6 @@
 """`calibrate_identification`: the threshold of a false positive identification rate, with its certificate.
 
-The threshold is the largest at which at most the target share of strangers finds anybody. Its effect on strangers it
+The threshold is the largest at which at most the target share of strangers match an entry. Its effect on strangers it
 was not fitted to is measured by folds of classes: those of a fold are in no gallery, and are searched at the threshold
 of other strangers in the same galleries, which are as large as all others. It holds for the size of gallery it was
 fitted to, because FPIR grows with the gallery.
@@ -36,9 +36,11 @@ from equimetric.evaluation.identification.jackknife import (
     leave_one_out_points,
 )
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule
-from equimetric.evaluation.identification.rates import MIN_ACCEPTED, check_fpir, fnir_at, fpir_at, threshold_at_fpir
+from equimetric.evaluation.identification.rates import check_fpir, fnir_at, fpir_at, threshold_at_fpir
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
 from equimetric.evaluation.identification.search import search_galleries
+from equimetric.evaluation.metrics.roc import MIN_ERRORS
+from equimetric.intervals import check_confidence
 
 __all__ = ["IdentificationCertificate", "calibrate_identification"]
 
@@ -47,7 +49,7 @@ __all__ = ["IdentificationCertificate", "calibrate_identification"]
 class IdentificationCertificate(CertificateBase):
     """What was calibrated on what: `IdentificationCertificate.load("identify.json").decide(probes, entries)`.
 
-    target_fpir          target share of strangers who find anybody
+    target_fpir          target share of strangers who match an entry
     threshold            gallery entries at a smaller distance are accepted; with a cohort, those of a larger score
     threshold_interval   of the threshold, from deleting one class at a time; None with fewer than 10 classes
     identities           of the gallery that it holds for; FPIR grows with their number
@@ -118,22 +120,26 @@ class IdentificationCertificate(CertificateBase):
         bound = "" if self.fpir_bound is None else f", at most {self.fpir_bound:.3g} over all such classes"
         return (
             f"Where entries {accepted} {self.threshold:.6g} are accepted, {self.held_out_fpir:.3g} of "
-            f"held-out strangers find anybody in a gallery of {self.identities} identities "
+            f"held-out strangers match an entry in a gallery of {self.identities} identities "
             f"({self.protocol.description}; target {self.target_fpir:g}{bound}); "
             f"the share grows with the gallery, so calibrate again for a larger one.{missed}"
         )
 
     def __str__(self) -> str:
-        folds, share = len(self.fold_thresholds), f"{self.confidence:.0%}"
+        folds, confidence_text = len(self.fold_thresholds), f"{self.confidence:.0%}"
         interval, data = self.threshold_interval, self.data
-        ends = "not known" if interval is None else f"{interval[0]:.6g} … {interval[1]:.6g} ({share}, over classes)"
+        ends = (
+            "not known"
+            if interval is None
+            else f"{interval[0]:.6g} … {interval[1]:.6g} ({confidence_text}, over classes)"
+        )
         bounds = [
             f"{name} at most {bound:.3g}"
             for name, bound in (("FPIR", self.fpir_bound), ("FNIR", self.fnir_bound))
             if bound is not None
         ]
         accepted = "distances below" if self.cohort is None else "scores above"
-        known = f"{', '.join(bounds)} (each with {share} confidence)"
+        bounds_text = f"{', '.join(bounds)} (each with {confidence_text} confidence)"
         reason = f"no bound, which needs errors of at least {MIN_CLASSES} classes"
         lines = [
             f"Identification at FPIR {self.target_fpir:g}: accept {accepted} {self.threshold:.6g}",
@@ -142,7 +148,7 @@ class IdentificationCertificate(CertificateBase):
             f"  threshold    {ends}",
             f"  fitted       FPIR {self.fpir:.3g}, FNIR {self.fnir:.3g}",
             f"  held out     FPIR {self.held_out_fpir:.3g}, FNIR {self.held_out_fnir:.3g} ({folds} folds of strangers)",
-            f"  new classes  {known if bounds else reason}",
+            f"  new classes  {bounds_text if bounds else reason}",
             *(["  missed       held-out FPIR above the target"] if self.held_out_fpir > self.target_fpir else []),
             f"  data         {data.samples} samples of {data.classes} classes, dimension {data.dimension}",
             "  FPIR grows with the gallery: for a larger one calibrate again.",
@@ -170,7 +176,7 @@ def calibrate_identification(
     block_rows: int | None = None,
     progress: bool = False,
 ) -> IdentificationCertificate:
-    """Find the distance threshold at which at most a share `fpir` of strangers finds anybody in the gallery.
+    """Find the distance threshold at which at most a share `fpir` of strangers match a gallery entry.
 
     strangers      share of the classes that is left out of the gallery, drawn `repeats` times; the others are the
                    gallery that the certificate holds for
@@ -187,8 +193,7 @@ def calibrate_identification(
     check_fpir(fpir)
     if geometry not in ("cosine", "euclidean"):
         raise unknown_name("geometry", geometry, ["cosine", "euclidean"])
-    if not 0 < confidence < 1:
-        raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
+    check_confidence(confidence)
     protocol = IdentificationProtocol(by, k, enrolled, strangers, repeats, seed)
     sets = prepare_sets(embeddings, labels, geometry=geometry, multi_label=True, cohort=cohort)
     require_one_class(sets, "identification")
@@ -196,10 +201,10 @@ def calibrate_identification(
         require_other_classes(cohort, sets)
     held_out = _hold_out_classes(sets, protocol, folds)
     draws = draw_galleries(sets, protocol)
-    fold_draws = [draw_galleries(sets, protocol, held_out=some) for some in held_out]
-    all_draws = [draw for some in (draws, *fold_draws) for draw in some]
+    fold_draws = [draw_galleries(sets, protocol, held_out=classes) for classes in held_out]
+    all_draws = [draw for group in (draws, *fold_draws) for draw in group]
     searches = iter(search_galleries(sets, protocol, all_draws, block_rows=block_rows, progress=progress))
-    scores, *fold_scores = (join_scores([next(searches) for _ in some]) for some in (draws, *fold_draws))
+    scores, *fold_scores = (join_scores([next(searches) for _ in group]) for group in (draws, *fold_draws))
     _check_support(scores, fpir)
     threshold, classes = threshold_at_fpir(scores, fpir), len(sets.class_labels)
     fpir_estimate, fnir_estimate = (
@@ -211,7 +216,7 @@ def calibrate_identification(
     interval = _threshold_interval(threshold_estimate, confidence)
     if cohort is not None:
         # With a cohort, distances are negated scores.
-        threshold, fold_thresholds = -threshold, tuple(-one for one in fold_thresholds)
+        threshold, fold_thresholds = -threshold, tuple(-value for value in fold_thresholds)
         interval = None if interval is None else (-interval[1], -interval[0])
     elif interval is not None:
         interval = max(0.0, interval[0]), interval[1]
@@ -264,28 +269,28 @@ def _held_out_rates(
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """The threshold of the other strangers of each fold, and FPIR of its own and FNIR at these thresholds."""
     thresholds, errors, searches = [], np.zeros(2), np.zeros(2)
-    for found, classes in zip(scores, held_out, strict=True):
-        new = np.isin(found.probe_class, classes)
-        threshold = threshold_at_fpir(found.select(~new), fpir)
-        part, at = found.select(new | ~found.stranger), np.array([threshold])
+    for fold_scores, classes in zip(scores, held_out, strict=True):
+        is_held_out = np.isin(fold_scores.probe_class, classes)
+        threshold = threshold_at_fpir(fold_scores.select(~is_held_out), fpir)
+        part, fold_threshold = fold_scores.select(is_held_out | ~fold_scores.stranger), np.array([threshold])
         sizes = np.array([part.strangers, part.mated])
-        errors += sizes * [fpir_at(part, at)[0], fnir_at(part, at)[0]]
+        errors += sizes * [fpir_at(part, fold_threshold)[0], fnir_at(part, fold_threshold)[0]]
         searches += sizes
         thresholds.append(threshold)
     return tuple(thresholds), (float(errors[0] / searches[0]), float(errors[1] / searches[1]))
 
 
-def _threshold_interval(spread: JackknifeEstimate, confidence: float) -> tuple[float, float] | None:
-    if spread.classes < MIN_CLASSES:
+def _threshold_interval(estimate: JackknifeEstimate, confidence: float) -> tuple[float, float] | None:
+    if estimate.classes < MIN_CLASSES:
         return None
-    reach = spread.quantile((1 + confidence) / 2) * spread.error
-    return spread.value - reach, spread.value + reach
+    half_width = estimate.quantile((1 + confidence) / 2) * estimate.error
+    return estimate.value - half_width, estimate.value + half_width
 
 
 def _check_support(scores: IdentificationScores, fpir: float) -> None:
-    needed, there = math.ceil(MIN_ACCEPTED / fpir), scores.different_strangers
-    if there < needed:
+    needed, available = math.ceil(MIN_ERRORS / fpir), scores.different_strangers
+    if available < needed:
         raise EquimetricError(
-            f"an FPIR of {fpir:g} needs at least {needed} strangers, so that {MIN_ACCEPTED} false accepts are "
-            f"expected; there are {there}: give more images, or a larger fpir"
+            f"an FPIR of {fpir:g} needs at least {needed} strangers, so that {MIN_ERRORS} false accepts are "
+            f"expected; there are {available}: give more images, or a larger fpir"
         )

@@ -41,7 +41,7 @@ def _parse(document: Mapping[str, Any]) -> dict[str, Any]:
         **{name: int(numbers[name]) for name in COUNTS},
         **bounds,
         "threshold_interval": None if interval is None else _read_pair(interval),
-        "fold_thresholds": tuple(number_field("fold_thresholds", one) for one in document["fold_thresholds"]),
+        "fold_thresholds": tuple(number_field("fold_thresholds", value) for value in document["fold_thresholds"]),
         "geometry": str(document["geometry"]),
         "protocol": read_protocol(dict(document["protocol"])),
         "data": data_field(document["data"]),

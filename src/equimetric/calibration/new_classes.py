@@ -1,4 +1,4 @@
-"""What a threshold promises for classes that nobody has seen: upper bounds of FAR and FRR.
+"""What a threshold promises for unseen classes: upper bounds of FAR and FRR.
 
     bound = rate · exp(t_{C−1} · se)
 
@@ -35,36 +35,36 @@ class NewClassBounds:
     reasons: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return {"far": self.far, "frr": self.frr, "confidence": self.confidence, "reasons": list(self.reasons)}
 
 
 def bound_new_classes(counts: Floats, confidence: float) -> NewClassBounds:
     """Bounds from (accepted negatives, accepted positives, negatives, positives) of every class, (C, 4)."""
     accepted, accepted_positives, negatives, positives = counts.T
-    far, no_far = _upper_bound(accepted, negatives, 2, confidence, "FAR", "accepted negative")
-    frr, no_frr = _upper_bound(positives - accepted_positives, positives, 1, confidence, "FRR", "rejected positive")
-    return NewClassBounds(far, frr, confidence, tuple(reason for reason in (no_far, no_frr) if reason))
+    far, far_reason = _upper_bound(accepted, negatives, 2, confidence, "FAR", "accepted negative")
+    frr, frr_reason = _upper_bound(positives - accepted_positives, positives, 1, confidence, "FRR", "rejected positive")
+    return NewClassBounds(far, frr, confidence, tuple(reason for reason in (far_reason, frr_reason) if reason))
 
 
 def _upper_bound(
-    errors: Floats, pairs: Floats, ends: int, confidence: float, rate: str, wrong: str
+    errors: Floats, pairs: Floats, ends: int, confidence: float, rate: str, error_kind: str
 ) -> tuple[float | None, str]:
     """The bound, or the reason why there is none; a pair is counted for the classes at its `ends`."""
     from scipy.special import stdtrit
 
     errors, pairs = errors[pairs > 0], pairs[pairs > 0]
     classes, all_errors, all_pairs = len(pairs), errors.sum() / ends, pairs.sum() / ends
-    without = all_errors - errors
+    remaining = all_errors - errors
     if classes < MIN_CLASSES:
         return None, (
             f"no bound of the {rate} for new classes: {classes} classes have such pairs, and {MIN_CLASSES} are needed"
         )
     if all_errors <= 0:
-        return None, f"no bound of the {rate} for new classes: there is no {wrong} pair"
+        return None, f"no bound of the {rate} for new classes: there is no {error_kind} pair"
     # Counts may be interpolated: less than half a pair is none.
-    if without.min() < 0.5:
-        return None, f"no bound of the {rate} for new classes: one class has a part in every {wrong} pair"
-    deleted = np.log(without / (all_pairs - pairs))
-    error = math.sqrt((classes - 1) / classes * float(np.square(deleted - deleted.mean()).sum()))
+    if remaining.min() < 0.5:
+        return None, f"no bound of the {rate} for new classes: one class has a part in every {error_kind} pair"
+    log_rates = np.log(remaining / (all_pairs - pairs))
+    error = math.sqrt((classes - 1) / classes * float(np.square(log_rates - log_rates.mean()).sum()))
     return min(1.0, float(all_errors / all_pairs) * math.exp(float(stdtrit(classes - 1, confidence)) * error)), ""

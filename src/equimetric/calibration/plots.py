@@ -8,7 +8,7 @@ import numpy as np
 from equimetric.calibration.rates import ErrorRates
 from equimetric.escaping import name_text
 from equimetric.evaluation.engine.arrays import Floats
-from equimetric.evaluation.plots import INK, NEGATIVE, WORST, distance_figure
+from equimetric.evaluation.plots import INK, NEGATIVE, WORST, distance_figure, empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,27 +64,27 @@ def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
     A line leads from the lower bound of a rate to the rate itself: a class is named where all of it lies beyond the
     target rate. An arrow leads to a bound left of the axis.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    shown = calibration.worst(most)
-    figure = Figure(figsize=(8.4, 1.6 + 0.22 * len(shown)), layout="constrained")
-    FigureCanvasAgg(figure)
+    displayed = calibration.worst(most)
+    figure = empty_figure(8.4, 1.6 + 0.22 * len(displayed))
     far, frr = figure.subplots(1, 2, sharey=True)
-    rates = list(shown.values())
+    rates = list(displayed.values())
     target_rate, held_out = calibration.target_rate, calibration.held_out
     _draw_far(far, rates, target_rate.far if target_rate.far is not None else held_out.far, target_rate.far is not None)
     _draw_frr(frr, rates, target_rate.frr if target_rate.frr is not None else held_out.frr, target_rate.frr is not None)
-    far.set_yticks(range(len(shown)), [_short(str(name)) for name in shown], fontsize="small")
-    for label, some in zip(far.get_yticklabels(), rates, strict=True):
-        label.set_color(WORST if some.violates else INK)
-    far.set_ylim(len(shown) - 0.4, -0.6)
+    far.set_yticks(range(len(displayed)), [_short(str(name)) for name in displayed], fontsize="small")
+    for label, class_rates in zip(far.get_yticklabels(), rates, strict=True):
+        label.set_color(WORST if class_rates.violates else INK)
+    far.set_ylim(len(displayed) - 0.4, -0.6)
     count = len(calibration.classes)
-    which = f"the {len(shown)} worst of {count} classes" if len(shown) < count else f"{count} classes, the worst first"
-    above, named = len(calibration.exceedances), len(calibration.violations)
+    subject = (
+        f"the {len(displayed)} worst of {count} classes"
+        if len(displayed) < count
+        else f"{count} classes, the worst first"
+    )
+    num_above, num_named = len(calibration.exceedances), len(calibration.violations)
     confidence = f"with {calibration.options['confidence']:.0%} confidence"
     figure.suptitle(
-        f"Held-out rates of {which}\n{above or 'none'} above the target rate, {named or 'none'} {confidence}",
+        f"Held-out rates of {subject}\n{num_above or 'none'} above the target rate, {num_named or 'none'} {confidence}",
         fontsize="medium",
     )
     return figure
@@ -93,17 +93,17 @@ def plot_class_rates(calibration: "Calibration", *, most: int = 30) -> "Figure":
 def _draw_far(axes: "Axes", rates: list[ErrorRates], line: float, target_rate: bool) -> None:
     from matplotlib.ticker import NullFormatter
 
-    positive = [some.far for some in rates if some.far > 0] + [line]
-    least = 10 ** math.floor(math.log10(min(positive)) - 0.1)
+    positive = [class_rates.far for class_rates in rates if class_rates.far > 0] + [line]
+    left = 10 ** math.floor(math.log10(min(positive)) - 0.1)
     axes.set_xscale("log")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlim(least, min(1.0, max(10 * least, 2 * max(positive))))
-    values, bounds = [some.far for some in rates], [some.far_bound for some in rates]
-    _draw_rates(axes, rates, np.maximum(values, least), np.array(bounds), line, "FAR", target_rate)
+    axes.set_xlim(left, min(1.0, max(10 * left, 2 * max(positive))))
+    values, bounds = [class_rates.far for class_rates in rates], [class_rates.far_bound for class_rates in rates]
+    _draw_rates(axes, rates, np.maximum(values, left), np.array(bounds), line, "FAR", target_rate)
 
 
 def _draw_frr(axes: "Axes", rates: list[ErrorRates], line: float, target_rate: bool) -> None:
-    values, bounds = [some.frr for some in rates], [some.frr_bound for some in rates]
+    values, bounds = [class_rates.frr for class_rates in rates], [class_rates.frr_bound for class_rates in rates]
     axes.set_xlim(0, min(1.0, 1.1 * max([line, *(value for value in values if not math.isnan(value))])) or 1.0)
     _draw_rates(axes, rates, np.array(values), np.array(bounds), line, "FRR", target_rate)
 
@@ -118,7 +118,7 @@ def _draw_rates(
     target_rate: bool,
 ) -> None:
     position = np.arange(len(rates))
-    colours = np.array([WORST if some.violates else NEGATIVE for some in rates])
+    colours = np.array([WORST if class_rates.violates else NEGATIVE for class_rates in rates])
     left = axes.get_xlim()[0]
     axes.hlines(position, np.maximum(bounds, left), values, colors=colours.tolist(), linewidth=1.4, alpha=0.7)
     beyond = bounds < left

@@ -67,7 +67,7 @@ class ErrorRates:
         return -1.0 if math.isnan(rate) else rate
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types; None where undefined."""
+        """The rates in plain types; None where undefined."""
         return {
             "far": _none_for_nan(self.far),
             "frr": _none_for_nan(self.frr),
@@ -90,7 +90,7 @@ class ErrorRates:
 
 def class_counts(distances: PairDistances, threshold: float) -> Floats:
     """(accepted negatives, accepted positives, negatives, positives) of every class, (C, 4)."""
-    accepted = distances.count_accepted_by_class([threshold], strict=True)
+    accepted = distances.count_accepted_by_class([threshold], strictly_below=True)
     return np.stack(
         [
             accepted.negative[:, 0],
@@ -161,7 +161,7 @@ def _pooled_rate(
 
 
 def sort_worst_first(rates: Mapping[int | str, ErrorRates]) -> dict[int | str, ErrorRates]:
-    """By falling rate, that which is held to a target; those without such pairs last."""
+    """Sort by falling rate, the one held to a target; entries without such pairs come last."""
     return dict(sorted(rates.items(), key=lambda item: -item[1].held_rate))
 
 

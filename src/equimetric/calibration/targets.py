@@ -11,12 +11,10 @@ from equimetric.calibration.rates import TargetRate
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.engine.pair_distances import PairDistances
-from equimetric.evaluation.metrics.roc import OperatingPoint, far_and_frr, tar_at_far
+from equimetric.evaluation.metrics.roc import MIN_ERRORS, OperatingPoint, far_and_frr, tar_at_far
 
 __all__ = ["Costs", "FalseAccepts", "FalseRejects", "Target", "make_target", "read_target"]
 
-MIN_ERRORS = 10
-"""Expected errors for a rate to be estimated: 10 ± √10 is a third either way."""
 DEFAULT_FAR = 1e-3
 
 
@@ -33,7 +31,7 @@ class Target(Protocol):
         """Raise an error where there are too few pairs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class FalseAccepts:
         _check_pairs("accept", self.far, distances, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
 
@@ -82,13 +80,13 @@ class FalseRejects:
     def threshold(self, distances: PairDistances) -> float:
         """Just above the distance of the last positive pair that must be accepted."""
         needed = distances.positives - math.floor(self.frr * distances.positives + 1e-9)
-        known = distances.operating_distances
-        first, last = 0, len(known) - 1
+        operating = distances.operating_distances
+        first, last = 0, len(operating) - 1
         while first < last:
             middle = (first + last) // 2
-            enough = float(distances.count_accepted(known[middle]).positive) >= needed
+            enough = float(distances.count_accepted(operating[middle]).positive) >= needed
             first, last = (first, middle) if enough else (middle + 1, last)
-        return float(np.nextafter(known[first], np.inf))
+        return float(np.nextafter(operating[first], np.inf))
 
     def rate(self, point: OperatingPoint) -> TargetRate:  # noqa: ARG002
         """The false reject rate itself."""
@@ -99,7 +97,7 @@ class FalseRejects:
         _check_pairs("reject", self.frr, distances, where)
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return asdict(self)
 
 
@@ -136,17 +134,17 @@ class Costs:
 
     def threshold(self, distances: PairDistances) -> float:
         """The smallest of the thresholds of least cost, just above the distance of a pair."""
-        known = distances.operating_distances
-        counts = distances.count_accepted(known)
+        operating = distances.operating_distances
+        counts = distances.count_accepted(operating)
         cost = self.expected(counts.negative / distances.negatives, 1 - counts.positive / distances.positives)
         best = int(np.argmin(cost))
-        if best == len(known) - 1 or cost[best] >= self.prior * self.false_reject:
-            always = "accept" if best == len(known) - 1 else "reject"
+        if best == len(operating) - 1 or cost[best] >= self.prior * self.false_reject:
+            always = "accept" if best == len(operating) - 1 else "reject"
             raise EquimetricError(
                 f"at these costs it is cheapest to {always} every pair, so no threshold is needed; check the costs and "
                 f"the prior of {self.prior:g}"
             )
-        return float(np.nextafter(known[best], np.inf))
+        return float(np.nextafter(operating[best], np.inf))
 
     def rate(self, point: OperatingPoint) -> TargetRate:
         """The false accept rate of all pairs at the threshold."""
@@ -156,13 +154,13 @@ class Costs:
         """The least cost has no rate of its own that could be too small."""
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types."""
+        """The fields in plain types."""
         return {"cost": asdict(self)}
 
 
 def make_target(far: float | None, frr: float | None, cost: Sequence[float] | None) -> Target:
     """The one target that is given; a false accept rate of 1e-3 if none is."""
-    if sum(given is not None for given in (far, frr, cost)) > 1:
+    if sum(option is not None for option in (far, frr, cost)) > 1:
         raise EquimetricError("a threshold has one target; give one of far, frr and cost")
     if frr is not None:
         return FalseRejects(float(frr))
@@ -185,19 +183,19 @@ def read_target(document: Any) -> Target:
 
 def operating_point(distances: PairDistances, threshold: float) -> OperatingPoint:
     """The rates of all pairs at a threshold."""
-    far, frr = far_and_frr(distances, threshold, strict=True)
+    far, frr = far_and_frr(distances, threshold, strictly_below=True)
     return OperatingPoint(threshold, far, 1 - frr)
 
 
 def _check_pairs(error: str, rate: float, distances: PairDistances, where: str) -> None:
-    kind, found = ("negative", distances.negatives) if error == "accept" else ("positive", distances.positives)
+    kind, available = ("negative", distances.negatives) if error == "accept" else ("positive", distances.positives)
     needed = math.ceil(MIN_ERRORS / rate)
-    if found < needed:
+    if available < needed:
         samples = len(distances.sets.queries)
-        times = math.ceil(10 * math.sqrt(needed / found)) / 10
+        times = math.ceil(10 * math.sqrt(needed / available)) / 10
         name = "far" if error == "accept" else "frr"
         raise EquimetricError(
             f"a false {error} rate of {rate:g} needs at least {needed} {kind} pairs, so that {MIN_ERRORS} false "
-            f"{error}s are expected; there are {found} among {samples} samples{where}: give about "
+            f"{error}s are expected; there are {available} among {samples} samples{where}: give about "
             f"{times:g} times as many samples, or a larger {name}"
         )

@@ -17,7 +17,7 @@ SEARCHED_FACTOR, MIN_SEARCHED_FACTOR = 4.0, 1.5
 """Resampled thresholds are searched up to 4 times the target false accept rate; 1.5 times suffices for many classes."""
 SEARCHED_POINTS = 257
 
-ThresholdOf = Callable[[Integers], float]
+ResampledThreshold = Callable[[Integers], float]
 """The threshold where class c is drawn weights[c] times."""
 
 
@@ -39,12 +39,12 @@ def threshold_interval(
     generator = np.random.default_rng(derive_seed(seed, "resampled classes"))
     classes = distances.classes
     draws = (np.bincount(generator.integers(0, classes, classes), minlength=classes) for _ in range(resamples))
-    found = [threshold_of(weights) for weights in draws if np.count_nonzero(weights) > 1]
-    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
+    thresholds = [threshold_of(weights) for weights in draws if np.count_nonzero(weights) > 1]
+    low, high = np.quantile(thresholds, [(1 - confidence) / 2, (1 + confidence) / 2])
     return (float(low), float(high)), resampled
 
 
-def _resampled_threshold(distances: PairDistances, target: Target, threshold: float) -> tuple[ThresholdOf, str]:
+def _resampled_threshold(distances: PairDistances, target: Target, threshold: float) -> tuple[ResampledThreshold, str]:
     if not isinstance(target, FalseAccepts):
         assert isinstance(target, FalseRejects | Costs)
         return _from_both_counts(distances, target, threshold), "class counts"
@@ -55,25 +55,25 @@ def _resampled_threshold(distances: PairDistances, target: Target, threshold: fl
     return _from_class_counts(distances, far), "class counts"
 
 
-def _from_pairs(distances: PairDistances, closest: ClosestPairs, far: float) -> ThresholdOf:
+def _from_pairs(distances: PairDistances, closest: ClosestPairs, far: float) -> ResampledThreshold:
     sizes = np.bincount(distances.sets.query_classes.cpu().numpy(), minlength=distances.classes)
 
     def threshold(weights: Integers) -> float:
         samples = weights * sizes
         negatives = (samples.sum() ** 2 - (samples**2).sum()) / 2
-        counted = (weights[closest.first] * weights[closest.second]).cumsum()
-        index = np.searchsorted(counted, math.floor(far * negatives + 1e-9), "right")
-        return float(closest.distance[min(index, len(counted) - 1)])
+        cumulative_counts = (weights[closest.first] * weights[closest.second]).cumsum()
+        index = np.searchsorted(cumulative_counts, math.floor(far * negatives + 1e-9), "right")
+        return float(closest.distance[min(index, len(cumulative_counts) - 1)])
 
     return threshold
 
 
-def _from_class_counts(distances: PairDistances, far: float) -> ThresholdOf:
+def _from_class_counts(distances: PairDistances, far: float) -> ResampledThreshold:
     factors = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS)
     ranks = np.minimum(np.floor(far * distances.negatives * factors), distances.negatives - 1)
     thresholds = np.unique(distances.negative_distance(ranks))
-    accepted = distances.count_accepted_by_class(thresholds, strict=True).negative
-    overall = distances.count_accepted(thresholds, strict=True).negative
+    accepted = distances.count_accepted_by_class(thresholds, strictly_below=True).negative
+    overall = distances.count_accepted(thresholds, strictly_below=True).negative
 
     def threshold(weights: Integers) -> float:
         negatives = weights @ distances.negatives_by_class - distances.negatives
@@ -83,10 +83,12 @@ def _from_class_counts(distances: PairDistances, far: float) -> ThresholdOf:
     return threshold
 
 
-def _from_both_counts(distances: PairDistances, target: FalseRejects | Costs, found: float) -> ThresholdOf:
-    thresholds = _thresholds_around(distances, found)
-    accepted = distances.count_accepted_by_class(thresholds, strict=True)
-    overall = distances.count_accepted(thresholds, strict=True).negative
+def _from_both_counts(
+    distances: PairDistances, target: FalseRejects | Costs, fitted_threshold: float
+) -> ResampledThreshold:
+    thresholds = _thresholds_around(distances, fitted_threshold)
+    accepted = distances.count_accepted_by_class(thresholds, strictly_below=True)
+    overall = distances.count_accepted(thresholds, strictly_below=True).negative
 
     def threshold(weights: Integers) -> float:
         positives = max(1, int(weights @ distances.positives_by_class))
@@ -101,16 +103,16 @@ def _from_both_counts(distances: PairDistances, target: FalseRejects | Costs, fo
     return threshold
 
 
-def _thresholds_around(distances: PairDistances, found: float) -> Floats:
-    """Ascending thresholds with both rates from a quarter to four times those at the one that was found."""
-    known = distances.operating_distances
-    known = known[np.unique(np.linspace(0, len(known) - 1, 2**16).astype(np.int64))]
-    counts = distances.count_accepted(known)
+def _thresholds_around(distances: PairDistances, threshold: float) -> Floats:
+    """Ascending thresholds with both rates from a quarter to four times those at the given threshold."""
+    operating = distances.operating_distances
+    operating = operating[np.unique(np.linspace(0, len(operating) - 1, 2**16).astype(np.int64))]
+    counts = distances.count_accepted(operating)
     far, frr = counts.negative / distances.negatives, 1 - counts.positive / distances.positives
-    at = distances.count_accepted(found, strict=True)
+    at_threshold = distances.count_accepted(threshold, strictly_below=True)
     shares = np.geomspace(1 / SEARCHED_FACTOR, SEARCHED_FACTOR, SEARCHED_POINTS // 2)
-    by_far = np.searchsorted(far, shares * max(float(at.negative), 1.0) / distances.negatives)
-    rejected = max(distances.positives - float(at.positive), 1.0)
+    by_far = np.searchsorted(far, shares * max(float(at_threshold.negative), 1.0) / distances.negatives)
+    rejected = max(distances.positives - float(at_threshold.positive), 1.0)
     by_frr = len(frr) - np.searchsorted(frr[::-1], shares * rejected / distances.positives, "right")
-    indices = np.unique(np.clip(np.concatenate([by_far, by_frr]), 0, len(known) - 1))
-    return np.unique(np.append(np.nextafter(known[indices], np.inf), found))
+    indices = np.unique(np.clip(np.concatenate([by_far, by_frr]), 0, len(operating) - 1))
+    return np.unique(np.append(np.nextafter(operating[indices], np.inf), threshold))

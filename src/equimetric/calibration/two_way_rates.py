@@ -63,7 +63,7 @@ class AcceptedShares(Collector):
         self.threshold, classes = threshold, len(sets.class_labels)
         self.sizes = torch.bincount(sets.gallery_classes, minlength=classes).cpu().numpy()
         self.row_means = np.zeros(len(sets.queries))
-        self.own = np.zeros(len(sets.queries))
+        self.accepted_own = np.zeros(len(sets.queries))
         self.squares = np.zeros(classes)
         self.column_squares = np.zeros(classes)
         self._class, self._column_sums = -1, np.zeros(classes)
@@ -87,7 +87,7 @@ class AcceptedShares(Collector):
 
     def _add(self, rows: Integers, classes: Integers, counts: Floats) -> None:
         index = np.arange(len(rows))
-        self.own[rows] = counts[index, classes]
+        self.accepted_own[rows] = counts[index, classes]
         shares = counts / np.maximum(self.sizes, 1)
         shares[index, classes] = 0.0
         self.row_means[rows] = shares.sum(axis=1) / np.maximum(self._others(classes), 1)
@@ -100,7 +100,7 @@ class AcceptedShares(Collector):
             self.squares[self._class] += np.square(shares[start:stop]).sum()
 
     def _others(self, classes: Integers) -> Integers:
-        """How many classes with items there are beside each of these."""
+        """Number of classes with items other than each of these."""
         return np.asarray((self.sizes > 0).sum() - (self.sizes[classes] > 0), np.int64)
 
     def _finish_class(self) -> None:
@@ -115,19 +115,19 @@ class AcceptedShares(Collector):
     def rates(self) -> TwoWayRates:
         """Means and variances of every class."""
         classes = self.sets.query_classes.cpu().numpy()
-        number = np.arange(len(self.sizes))
+        class_index = np.arange(len(self.sizes))
 
         def total(values: Floats) -> Floats:
-            return np.bincount(classes, values, len(number)).astype(np.float64)
+            return np.bincount(classes, values, len(class_index)).astype(np.float64)
 
-        n, others = np.bincount(classes, minlength=len(number)), self._others(number)
+        n, others = np.bincount(classes, minlength=len(class_index)), self._others(class_index)
         with np.errstate(divide="ignore", invalid="ignore"):
             far = total(self.row_means) / np.where(others > 0, n, 0)
             rows = total(np.square(self.row_means - far[classes]))
             columns = np.maximum(self.column_squares / n**2 - others * far**2, 0.0)
             rest = self.squares - n * others * far**2 - others * rows - n * columns
             pairs = self.sets.num_relevant.double().cpu().numpy()
-            rejected = pairs - self.own
+            rejected = pairs - self.accepted_own
             frr = total(rejected) / total(pairs)
             # Without image k: (R − 2 R_k) / (P − 2 P_k), in ordered pairs.
             deleted = (total(rejected)[classes] - 2 * rejected) / (total(pairs)[classes] - 2 * pairs)

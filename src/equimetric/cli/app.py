@@ -14,7 +14,7 @@ from equimetric.cli.command import COMMANDS, Command
 from equimetric.cli.console import show_error
 from equimetric.errors import EquimetricError
 from equimetric.escaping import show_plain_warnings
-from equimetric.progress import report_progress
+from equimetric.progress import set_progress_output
 from equimetric.stopping import Stopped, end_on_signals
 
 __all__ = ["build_app", "main"]
@@ -41,12 +41,12 @@ def build_app() -> typer.Typer:
 
 def build_group(name: str, commands: list[Command]) -> typer.Typer:
     """The commands 'NAME …' as a group; the command NAME itself runs where no other is given."""
-    own = COMMANDS.get(name)
-    group = typer.Typer(no_args_is_help=own is None, context_settings=HELP_NAMES)
-    if own is not None:
-        group.callback(invoke_without_command=True, help=escape(own.help))(end_on_signal(own.function))
+    base = COMMANDS.get(name)
+    group = typer.Typer(no_args_is_help=base is None, context_settings=HELP_NAMES)
+    if base is not None:
+        group.callback(invoke_without_command=True, help=escape(base.help))(end_on_signal(base.function))
     for command in commands:
-        if command is not own:
+        if command is not base:
             add_command(group, command, None)
     return group
 
@@ -65,7 +65,7 @@ def end_on_signal(function: Callable[..., None]) -> Callable[..., None]:
     """The function of a command that ends in one sentence when a signal stops it."""
 
     @wraps(function)
-    def ending(*arguments: Any, **options: Any) -> None:
+    def wrapped(*arguments: Any, **options: Any) -> None:
         try:
             function(*arguments, **options)
         except Stopped as stop:
@@ -74,12 +74,12 @@ def end_on_signal(function: Callable[..., None]) -> Callable[..., None]:
                 show_error(str(stop))
             raise typer.Exit(stop.exit_code) from None
 
-    return ending
+    return wrapped
 
 
-def show_version(wanted: bool) -> None:
+def show_version(value: bool) -> None:
     """Print the version and exit."""
-    if wanted:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"equimetric {version('equimetric')}")
@@ -94,7 +94,7 @@ def show_options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on standard error and exit code 2."""
-    report_progress("lines")
+    set_progress_output("lines")
     try:
         with end_on_signals(), warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)

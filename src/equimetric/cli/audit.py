@@ -55,7 +55,7 @@ def audit_command(
     ],
     form: Annotated[str, typer.Option("--format", help=f"How to print it: {', '.join(FORMATS)}.")] = "text",
 ) -> None:
-    """Say whether a comparison is fair, with the six causes of unfair comparisons of the Reality Check as checklist.
+    """Say whether a comparison is fair, with the six causes of unfair comparison of the Reality Check as checklist.
 
     Causes: another architecture, dimension, augmentation or optimiser, batch normalisation frozen for some only, no
     intervals. Further factors: data, batch, normalisation, budgets, selection on test classes, shared classes and

@@ -42,9 +42,9 @@ def backbones_command(
         return
     rows = []
     for declared in list_backbones().values():
-        known = declared.keywords
-        weights = describe_weights(known.get("package"), known.get("public_file"))
-        size, features = known.get("size"), known.get("num_features")
+        keywords = declared.keywords
+        weights = describe_weights(keywords.get("package"), keywords.get("public_file"))
+        size, features = keywords.get("size"), keywords.get("num_features")
         rows.append((declared.name, f"{size}×{size}", str(features), declared.summary, weights))
     for model, summary in LIBRARY_MODELS.items():
         weights = describe_library_weights(model.partition(":")[0])

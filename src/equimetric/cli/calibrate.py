@@ -9,18 +9,13 @@ import typer
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import (
-    COHORT,
-    COHORT_FORM,
-    COHORT_STRENGTH,
-    EMBEDDINGS_SOURCE,
-    LABELS_FILE,
-    RUN_PART,
     CohortOptions,
     load_embeddings,
     pool_embeddings,
     require_run_for_part,
 )
 from equimetric.cli.figures import require_figure_folder, save_figures
+from equimetric.cli.options import CohortForm, CohortSource, CohortStrength, EmbeddingsPath, LabelsFile, RunPart
 from equimetric.errors import EquimetricError, unknown_name
 
 if TYPE_CHECKING:
@@ -46,27 +41,31 @@ TASKS = ("verification", "identification")
     """,
 )
 def calibrate_command(
-    source: Annotated[Path, EMBEDDINGS_SOURCE],
+    source: EmbeddingsPath,
     task: Annotated[
         str,
-        typer.Option("--task", help="verification of pairs, or identification of probes in a gallery, with strangers."),
+        typer.Option(
+            "--task",
+            help="verification (pairs) or identification (queries against a gallery, some of unknown identity).",
+        ),
     ] = "verification",
-    far: Annotated[
-        float | None, typer.Option("--far", help="The target false accept rate; 1e-3 without another target.")
-    ] = None,
-    frr: Annotated[float | None, typer.Option("--frr", help="A target false reject rate instead.")] = None,
+    far: Annotated[float | None, typer.Option("--far", help="Target false accept rate; by default 1e-3.")] = None,
+    frr: Annotated[float | None, typer.Option("--frr", help="Target false reject rate, instead of --far.")] = None,
     cost_accept: Annotated[
-        float | None, typer.Option("--cost-accept", help="The least cost instead: what a false accept costs.")
+        float | None,
+        typer.Option("--cost-accept", help="Cost of a false accept, to minimise the expected cost instead."),
     ] = None,
     cost_reject: Annotated[
-        float | None, typer.Option("--cost-reject", help="What a false reject costs; goes with --cost-accept.")
+        float | None, typer.Option("--cost-reject", help="Cost of a false reject; goes with --cost-accept.")
     ] = None,
     prior: Annotated[
-        float | None, typer.Option("--prior", help="How probable it is that a pair is of one class; goes with costs.")
+        float | None, typer.Option("--prior", help="Probability that a pair is of one class; goes with the costs.")
     ] = None,
     fpir: Annotated[
         float | None,
-        typer.Option("--fpir", help="For identification: the share of strangers who may find somebody; 1e-2."),
+        typer.Option(
+            "--fpir", help="Target false positive identification rate of --task identification; by default 1e-2."
+        ),
     ] = None,
     trials: Annotated[
         Path | None,
@@ -76,26 +75,28 @@ def calibrate_command(
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Write figures to this folder: rates of classes, distances.")
     ] = None,
-    labels: Annotated[Path | None, LABELS_FILE] = None,
-    part: Annotated[str, RUN_PART] = "test",
+    labels: LabelsFile = None,
+    part: RunPart = "test",
     geometry: Annotated[
         str | None, typer.Option("--geometry", help="cosine or euclidean; by default cosine, or that of the run.")
     ] = None,
-    cohort: Annotated[str | None, COHORT] = None,
-    cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
-    cohort_form: Annotated[str | None, COHORT_FORM] = None,
+    cohort: CohortSource = None,
+    cohort_strength: CohortStrength = None,
+    cohort_form: CohortForm = None,
     folds: Annotated[
         int | None,
-        typer.Option("--folds", help="Number of folds of the classes, each held out once; 2, for identification 4."),
+        typer.Option(
+            "--folds", help="Number of folds of the classes, each held out once; by default 2, for identification 4."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the folds and of the resampling.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
 ) -> None:
     """Find the distance threshold for a false accept rate, and report how well it holds for each class.
 
     A false reject rate or the least cost can be the target, too. Rates are measured on held-out classes, which the
-    threshold was not fitted to. Classes that surely exceed the target rate are named. The certificate
-    holds the threshold and what it means, its interval, all rates, bounds for new classes, and what it is valid for: a
+    threshold was not fitted to. Classes that surely exceed the target rate are listed. The certificate
+    holds the threshold and its rule, its interval, all rates, bounds for new classes, and what it is valid for: a
     fingerprint of the data, and of a run the model and the preprocessing. `equimetric check` compares new embeddings
     with it. A run is calibrated on all images of its test classes, queries and gallery together.
 
@@ -103,7 +104,7 @@ def calibrate_command(
     half of the classes as strangers; `equimetric identify` has other rules, and the rates and figures.
     """
     from equimetric.calibration import Certificate, calibrate
-    from equimetric.cli.identify import calibrate_on
+    from equimetric.cli.identify import calibrate_rate
     from equimetric.cli.trials import show_trial_threshold
 
     costs = {"--cost-accept": cost_accept, "--cost-reject": cost_reject, "--prior": prior}
@@ -129,7 +130,7 @@ def calibrate_command(
     certificate: Certificate | IdentificationCertificate
     figures: list[Path] = []
     if task == "identification":
-        certificate = calibrate_on(embeddings, source, [1e-2 if fpir is None else fpir], options)
+        certificate = calibrate_rate(embeddings, source, [1e-2 if fpir is None else fpir], options)
     else:
         result = calibrate(**pooled, **embeddings.origin, far=far, frr=frr, cost=cost, **options)
         certificate = Certificate.from_calibration(result)
@@ -146,26 +147,27 @@ def calibrate_command(
         show_path("figure", figure)
 
 
-def check_task(task: str, of_verification: dict[str, Any], fpir: float | None) -> None:
-    """Raise an error for a task there is not, or an option of the other one."""
+def check_task(task: str, verification_options: dict[str, Any], fpir: float | None) -> None:
+    """Raise an error for an unknown task, or for an option of the other task."""
     if task not in TASKS:
         raise unknown_name("task", task, TASKS)
     if task == "verification" and fpir is not None:
         raise EquimetricError("--fpir is a rate of identification; give --task identification, or --far")
-    given = [name for name, value in of_verification.items() if value is not None]
-    if task == "identification" and given:
+    explicit = [name for name, value in verification_options.items() if value is not None]
+    if task == "identification" and explicit:
         raise EquimetricError(
-            f"{given[0]} is for verification; identification has --fpir, and its figures are those of "
+            f"{explicit[0]} is for verification; identification has --fpir, and its figures are those of "
             "`equimetric identify --plots`"
         )
 
 
-def check_trials(others: dict[str, Any], task: str) -> None:
-    """Raise an error for options that a trial list leaves no use for."""
-    given = [name for name, value in others.items() if value is not None]
-    if task != "verification" or given:
+def check_trials(options: dict[str, Any], task: str) -> None:
+    """Raise an error for options that cannot be combined with a trial list."""
+    explicit = [name for name, value in options.items() if value is not None]
+    if task != "verification" or explicit:
         raise EquimetricError(
-            f"--trials calibrates a false accept rate on the listed pairs; leave {given[0] if given else '--task'} out"
+            "--trials calibrates a false accept rate on the listed pairs; leave "
+            f"{explicit[0] if explicit else '--task'} out"
         )
 
 

@@ -44,12 +44,14 @@ def list_methods() -> dict[str, MethodSummary]:
         {declaration.name: declaration for declaration in read_declarations(f"equimetric.{package}", decorator)}
         for package, decorator in (("losses", "loss"), ("selection", "selection"), ("references", "references"))
     )
-    plain = ({"name": name, "title": loss.keywords.get("title", name), "loss": name} for name, loss in losses.items())
+    loss_rows = (
+        {"name": name, "title": loss.keywords.get("title", name), "loss": name} for name, loss in losses.items()
+    )
     methods = {}
-    for recipe in (*plain, *recipe_rows()):
+    for recipe in (*loss_rows, *recipe_rows()):
         loss = losses[recipe["loss"]]
         selection = selections[recipe.get("selection") or "all"]
-        reference = references[recipe.get("references") or first_of(loss, "references", "batch")]
+        reference = references[recipe.get("references") or first_declared(loss, "references", "batch")]
         methods[recipe["name"]] = summarize_method(recipe, loss, selection, reference)
     return methods
 
@@ -58,12 +60,14 @@ def summarize_method(
     recipe: Mapping[str, Any], loss: Declaration, selection: Declaration, references: Declaration
 ) -> MethodSummary:
     """A recipe with what it inherits from its parts, as `equimetric.objectives.recipe.Recipe` does."""
-    own = recipe.get("options") or {}
+    own_options = recipe.get("options") or {}
     papers = dict.fromkeys(paper for part in (loss, selection) if (paper := part.keywords.get("paper")))
-    options = {**references.options, **selection.options, **loss.options, **own}
-    ranges, of_references, of_selection = (part.keywords.get("search", {}) for part in (loss, references, selection))
+    options = {**references.options, **selection.options, **loss.options, **own_options}
+    ranges, reference_ranges, selection_ranges = (
+        part.keywords.get("search", {}) for part in (loss, references, selection)
+    )
     names = loss.keywords.get("known_as", ())
-    set_by_recipe = {option: space for option, space in of_references.items() if option in own}
+    set_by_recipe = {option: space for option, space in reference_ranges.items() if option in own_options}
     return MethodSummary(
         name=recipe["name"],
         title=recipe["title"],
@@ -72,16 +76,16 @@ def summarize_method(
         note=recipe.get("note") or "",
         docstring=loss.docstring,
         paper=recipe.get("source") or "; ".join(papers),
-        geometry=recipe.get("geometry") or first_of(loss, "geometry", "cosine"),
+        geometry=recipe.get("geometry") or first_declared(loss, "geometry", "cosine"),
         references=references.name,
         selection=selection.name,
         options={name: value for name, value in options.items() if value is not Parameter.empty},
-        search={**set_by_recipe, **ranges, **of_selection, **(recipe.get("ranges") or {})},
+        search={**set_by_recipe, **ranges, **selection_ranges, **(recipe.get("ranges") or {})},
         known_as=(*recipe.get("known_as", ()), *(names if recipe["name"] == loss.name else ())),
     )
 
 
-def first_of(loss: Declaration, keyword: str, default: str) -> str:
+def first_declared(loss: Declaration, keyword: str, default: str) -> str:
     """The first of the geometries, or references, that a loss is declared for."""
     declared = loss.keywords.get(keyword, default)
     return str(declared if isinstance(declared, str) else declared[0])
@@ -135,7 +139,7 @@ def list_backbones() -> dict[str, Declaration]:
 def complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Shell completion of an argument: those names that begin with what is typed."""
 
-    def matching(incomplete: str) -> list[str]:
+    def match_prefix(incomplete: str) -> list[str]:
         return sorted(name for name in names() if name.startswith(incomplete))
 
-    return matching
+    return match_prefix

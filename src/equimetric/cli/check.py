@@ -8,7 +8,8 @@ import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
-from equimetric.cli.embeddings import RUN_PART, CohortOptions, load_embeddings
+from equimetric.cli.embeddings import CohortOptions, load_embeddings
+from equimetric.cli.options import RunPart
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def check_certificate_command(
         Path,
         typer.Argument(help="New embeddings without labels: an .npz, .parquet or .npy file, or the folder of a run."),
     ],
-    part: Annotated[str, RUN_PART] = "test",
+    part: RunPart = "test",
     cohort: Annotated[
         str | None,
         typer.Option(
@@ -44,9 +45,9 @@ def check_certificate_command(
             help="The certificate's cohort: its file; for a run train, validation or both, where not that of the run.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Say whether new embeddings are as those that a threshold was calibrated on; they need no labels.
+    """Check whether new embeddings resemble those that a threshold was calibrated on; they need no labels.
 
     The distances to nearest neighbours are compared with those in the certificate, and with how much these vary by
     chance. The answer is 'as certified', 'shifted: recalibrate' (exit code 1) with the size of the shift and the false
@@ -56,24 +57,24 @@ def check_certificate_command(
     from equimetric.calibration import Certificate
     from equimetric.evaluation.files import read_vectors
 
-    known = Certificate.load(certificate)
-    if cohort is not None and known.cohort is None:
+    loaded = Certificate.load(certificate)
+    if cohort is not None and loaded.cohort is None:
         raise EquimetricError("this certificate is of distances, which no cohort normalises; leave --cohort out")
     if source.is_dir():
-        embeddings = load_embeddings(source, None, part, cohort=certified_options(known, cohort), command="check")
+        embeddings = load_embeddings(source, None, part, cohort=certified_options(loaded, cohort), command="check")
         model, preprocessing = embeddings.origin["model"], embeddings.origin["preprocessing"]
         options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": embeddings.cohort}
-        require_cohort(known, embeddings.cohort)
-        answer = known.check(embeddings.pooled["embeddings"], **options)
+        require_cohort(loaded, embeddings.cohort)
+        result = loaded.check(embeddings.pooled["embeddings"], **options)
     else:
-        from_file = certified_cohort(known, cohort)
-        require_cohort(known, from_file)
-        answer = known.check(read_vectors(source), cohort=from_file)
+        from_file = certified_cohort(loaded, cohort)
+        require_cohort(loaded, from_file)
+        result = loaded.check(read_vectors(source), cohort=from_file)
     if as_json:
-        typer.echo(json.dumps(answer.to_dict()))
+        typer.echo(json.dumps(result.to_dict()))
     else:
-        show(repr(answer))
-    if answer.shifted:
+        show(repr(result))
+    if result.shifted:
         raise typer.Exit(EXIT_SHIFTED)
 
 
@@ -88,10 +89,10 @@ def require_cohort(certificate: "Certificate", cohort: "Cohort | None") -> None:
 
 def certified_options(certificate: "Certificate", part: str | None) -> CohortOptions:
     """A part of a run's classes as cohort, used as the certificate says; the run's own where none is given."""
-    known = certificate.cohort
-    if part is None or known is None:
+    settings = certificate.cohort
+    if part is None or settings is None:
         return CohortOptions(part)
-    return CohortOptions(part, known.strength, known.form)
+    return CohortOptions(part, settings.strength, settings.form)
 
 
 def certified_cohort(certificate: "Certificate", file: str | None) -> "Cohort | None":
@@ -99,8 +100,8 @@ def certified_cohort(certificate: "Certificate", file: str | None) -> "Cohort | 
     from equimetric.evaluation import Cohort
     from equimetric.evaluation.files import read_cohort
 
-    known = certificate.cohort
-    arrays = None if file is None or known is None else read_cohort(file)
-    if arrays is None or known is None:
+    settings = certificate.cohort
+    arrays = None if file is None or settings is None else read_cohort(file)
+    if arrays is None or settings is None:
         return None
-    return Cohort(**arrays, form=known.form, strength=known.strength, nearest=known.nearest)
+    return Cohort(**arrays, form=settings.form, strength=settings.strength, nearest=settings.nearest)

@@ -1,4 +1,4 @@
-"""How a command is declared and found: `@command("train", …)` in a file of its own."""
+"""Declare and register commands: `@command("train", …)` in a file of its own."""
 
 import inspect
 from collections.abc import Callable
@@ -20,8 +20,8 @@ class Command:
     """A command of the command line.
 
     Attributes:
-        name: what the user types; 'datasets check' is the command 'check' of the group 'datasets'.
-        function: its parameters are the arguments and options, its docstring the help.
+        name: name on the command line; 'datasets check' is the command 'check' of the group 'datasets'.
+        function: function whose parameters are the arguments and options, and whose docstring is the help.
         panel: the heading under which `equimetric --help` lists it.
         order: its place below that heading, smallest first.
         examples: command lines or a configuration, shown literally at the end of the help.

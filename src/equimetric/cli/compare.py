@@ -8,6 +8,7 @@ import typer
 
 from equimetric.cli.command import TRAIN, command
 from equimetric.cli.console import show, show_error, show_failures, show_notes, show_path, show_tables
+from equimetric.cli.options import OutputFolder, RetryFailed
 from equimetric.cli.study_progress import StudyProgress
 
 __all__ = ["compare_command", "run_study"]
@@ -36,13 +37,13 @@ FAILED = 1
 def compare_command(
     context: typer.Context,
     study: Annotated[Path, typer.Argument(help="TOML file that describes the study.")],
-    output: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("runs"),
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")] = False,
+    output: OutputFolder = Path("runs"),
+    retry_failed: RetryFailed = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time, one core each; default: workers of the study.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Where runs work: 'local' processes, 'serial' in this one, tasks of a 'ray' cluster.")
+        str, typer.Option(help="Execution engine: local (worker processes), serial (this process), or ray (a cluster).")
     ] = "local",
 ) -> None:
     """Compare methods under equal conditions, over several seeds, with intervals.
@@ -67,7 +68,7 @@ def run_study(
     jobs: int | None = None,
     engine: str = "local",
 ) -> None:
-    """Do the missing runs, print the table, write the report; failed runs are listed and give exit code 1."""
+    """Execute the missing runs, print the table, write the report; failed runs are listed and give exit code 1."""
     from equimetric.report import write_report
     from equimetric.studies import compare
 

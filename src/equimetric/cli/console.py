@@ -1,4 +1,4 @@
-"""What the commands share: printing to the terminal, and the progress bar."""
+"""Shared by the commands: printing to the terminal, and the progress bar."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,9 +45,9 @@ def show(text: str, style: str = "", *, wrap: bool = False) -> None:
     console.print(literal(text, style), soft_wrap=not wrap)
 
 
-def show_path(what: str, path: Path) -> None:
+def show_path(label: str, path: Path) -> None:
     """Print where something was written."""
-    show(f"{what}: {name_text(str(path))}")
+    show(f"{label}: {name_text(str(path))}")
 
 
 def show_error(message: str) -> None:
@@ -59,8 +59,8 @@ def build_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> "Tabl
     """A table whose cells are shown literally; the first column is never broken."""
     from rich.table import Column, Table
 
-    first, *others = (literal(one_line(heading)) for heading in headings)
-    table = Table(Column(first, no_wrap=True), *(Column(heading, overflow="fold") for heading in others))
+    first, *other_headings = (literal(one_line(heading)) for heading in headings)
+    table = Table(Column(first, no_wrap=True), *(Column(heading, overflow="fold") for heading in other_headings))
     for row in rows:
         table.add_row(*map(literal, row))
     return table
@@ -84,9 +84,9 @@ def show_tables(study: "StudyRecord") -> None:
 
 
 def show_notes(study: "StudyRecord") -> None:
-    """What runs noticed, each as a paragraph."""
-    for where, note in study.grouped_notes:
-        show(one_line(f"{where}: {note}"), wrap=True)
+    """The notes of runs, each as a paragraph."""
+    for runs, note in study.grouped_notes:
+        show(one_line(f"{runs}: {note}"), wrap=True)
 
 
 @contextmanager

@@ -44,10 +44,10 @@ def datasets_command(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     rows = []
-    for known in list_datasets().values():
-        required = [f"{name}=…" for name in known.required]
-        options = ", ".join(required + [f"{name}={value}" for name, value in known.options.items()])
-        rows.append((known.name, known.description, options))
+    for dataset in list_datasets().values():
+        required = [f"{name}=…" for name in dataset.required]
+        options = ", ".join(required + [f"{name}={value}" for name, value in dataset.options.items()])
+        rows.append((dataset.name, dataset.description, options))
     console.print(build_table(("data set", "description", "options"), rows))
     console.print(build_table(("transform", "description"), list_transforms().items()))
 
@@ -60,7 +60,9 @@ def parse_source(source: str, arguments: Sequence[str]) -> "DataConfig":
 
     if source.endswith(".toml"):
         values = read_data_table(source)
-    elif unreadable_reason(Path(source)) == IS_FOLDER and all(source != known.name for known in dataset_descriptions()):
+    elif unreadable_reason(Path(source)) == IS_FOLDER and all(
+        source != dataset.name for dataset in dataset_descriptions()
+    ):
         values = {"name": "folder", "options": {"root": source}}
     else:
         values = {"name": source}

@@ -58,13 +58,15 @@ def check_command(
     from equimetric.data import near_duplicates
 
     dataset, split = load_readable(parse_source(source, context.args))
-    alike = near_duplicates(dataset, split, most_bits=most_bits, most_difference=most_difference)
+    duplicates = near_duplicates(dataset, split, most_bits=most_bits, most_difference=most_difference)
     if as_json:
-        named = [asdict(pair) | dict(zip(("first", "second"), pair.names(dataset), strict=True)) for pair in alike]
-        typer.echo(json.dumps({**left_out(dataset), "near_duplicates": named}))
+        records = [
+            asdict(pair) | dict(zip(("first", "second"), pair.names(dataset), strict=True)) for pair in duplicates
+        ]
+        typer.echo(json.dumps({**describe_unused(dataset), "near_duplicates": records}))
     else:
-        show_problems(dataset, split, alike)
-    if alike or dataset.unreadable:
+        show_problems(dataset, split, duplicates)
+    if duplicates or dataset.unreadable:
         raise typer.Exit(EXIT_FAULTS)
 
 
@@ -73,7 +75,7 @@ def load_readable(config: "DataConfig") -> "tuple[Dataset, Split]":
     from equimetric.data import dataset_descriptions
     from equimetric.runs.data import load_split
 
-    options = next((known.options for known in dataset_descriptions() if known.name == config.name), {})
+    options = next((dataset.options for dataset in dataset_descriptions() if dataset.name == config.name), {})
     if "damaged" in options:
         config = config.model_copy(update={"options": {**config.options, "damaged": "skip"}})
     with warnings.catch_warnings(record=True) as caught:
@@ -87,8 +89,8 @@ def load_readable(config: "DataConfig") -> "tuple[Dataset, Split]":
             raise
 
 
-def left_out(dataset: "Dataset") -> dict[str, object]:
-    """What of the data is not used."""
+def describe_unused(dataset: "Dataset") -> dict[str, object]:
+    """Files and classes that are not used."""
     return {
         "damaged": dataset.unreadable,
         "skipped": dataset.skipped,
@@ -96,7 +98,7 @@ def left_out(dataset: "Dataset") -> dict[str, object]:
     }
 
 
-def show_problems(dataset: "Dataset", split: "Split", alike: "list[NearDuplicate]") -> None:
+def show_problems(dataset: "Dataset", split: "Split", duplicates: "list[NearDuplicate]") -> None:
     """A line for each problem, for what is left out, and a summary."""
     from equimetric.data import list_first
 
@@ -106,10 +108,10 @@ def show_problems(dataset: "Dataset", split: "Split", alike: "list[NearDuplicate
     if dataset.small_classes:
         small = [f"{name} ({count})" for name, count in dataset.small_classes.items()]
         lines.append(f"left out: {len(small):,} classes with too few images: {list_first(small)}")
-    lines += [pair.describe(dataset) for pair in alike]
+    lines += [pair.describe(dataset) for pair in duplicates]
     sizes = ", ".join(f"{len(indices):,} {part}" for part, indices in split.parts().items())
     lines.append(
         f"{dataset.name}: {len(dataset):,} images ({sizes}), {len(dataset.unreadable)} damaged files, "
-        f"{len(alike)} near-duplicates across parts"
+        f"{len(duplicates)} near-duplicates across parts"
     )
     show("\n".join(map(name_text, lines)))

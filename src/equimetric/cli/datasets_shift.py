@@ -70,8 +70,8 @@ def shift_command(
     )
     write_shifted_splits(out, splits, dataset)
     rows = []
-    for number, split in enumerate(splits):
-        counts = (number, split.swaps, split.removals, len(split.train), len(split.test))
+    for index, split in enumerate(splits):
+        counts = (index, split.swaps, split.removals, len(split.train), len(split.test))
         rows.append((*map(str, counts), f"{split.distance:.4g}"))
     headings = ("number", "swaps", "removals", "training classes", "test classes", "Fréchet distance")
     console.print(build_table(headings, rows))

@@ -2,20 +2,18 @@
 
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from equimetric.cli.command import TRAIN, command
 from equimetric.cli.compare import run_study
+from equimetric.cli.options import OutputFolder, RetryFailed
 
 __all__ = ["demo_command"]
 
 
 @command("demo", panel=TRAIN, order=1, examples="equimetric demo --output my_runs")
 def demo_command(
-    output: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("runs"),
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")] = False,
+    output: OutputFolder = Path("runs"),
+    retry_failed: RetryFailed = False,
 ) -> None:
     """Compare five methods fairly on real images: typeset characters that are not in the training set.
 

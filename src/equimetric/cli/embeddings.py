@@ -1,10 +1,8 @@
-"""Where `evaluate`, `calibrate` and `identify` get their embeddings: a file, or the classes of a run."""
+"""Load the embeddings of `evaluate`, `calibrate` and `identify`: from a file, or from the classes of a run."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import typer
 
 from equimetric.errors import EquimetricError
 
@@ -12,12 +10,6 @@ if TYPE_CHECKING:
     from equimetric.evaluation import Cohort
 
 __all__ = [
-    "COHORT",
-    "COHORT_FORM",
-    "COHORT_STRENGTH",
-    "EMBEDDINGS_SOURCE",
-    "LABELS_FILE",
-    "RUN_PART",
     "CohortOptions",
     "EmbeddingSource",
     "load_embeddings",
@@ -25,31 +17,17 @@ __all__ = [
     "require_run_for_part",
 ]
 
-EMBEDDINGS_SOURCE = typer.Argument(
-    help="An .npz, .safetensors, .parquet or .npy file of embeddings and labels, or the folder of a run."
-)
-LABELS_FILE = typer.Option(
-    "--labels", help="The .csv or .npy with the labels of an .npy file; by default the .csv beside it."
-)
-RUN_PART = typer.Option("--part", help="Which classes of a run: test, validation or train; round1, … of its rounds.")
-COHORT = typer.Option(
-    "--cohort",
-    help="Normalise similarities by other classes: a file of embeddings; for a run train, validation or both; or none.",
-)
-COHORT_STRENGTH = typer.Option("--cohort-strength", help="From 0, no normalisation, to 1; by default 0.5.")
-COHORT_FORM = typer.Option("--cohort-form", help="mean or full; by default mean.")
-
 
 @dataclass(frozen=True)
 class CohortOptions:
-    """What the command line says of a cohort; None for what belongs to the embeddings, or the default."""
+    """Options of a cohort; None for that of the embeddings, or the default."""
 
     source: str | None = None
     strength: float | None = None
     form: str | None = None
 
-    def given(self) -> dict[str, Any]:
-        """Strength and form, where they are given."""
+    def explicit(self) -> dict[str, Any]:
+        """Strength and form, where they were given."""
         values = {"strength": self.strength, "form": self.form}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -61,10 +39,10 @@ class EmbeddingSource:
     Attributes:
         arrays: the arguments of `evaluate`, the gallery included, without the cohort.
         pooled: all embeddings and labels as one set.
-        cohort: by which similarities are normalised.
+        cohort: the cohort that normalises similarities.
         metrics: the metrics that a run reports; None for a file.
-        geometry: how the embeddings are compared by default.
-        origin: what is known of a run, as arguments of `calibrate`: class names, model and preprocessing.
+        geometry: the default geometry of comparisons.
+        origin: facts of a run as arguments of `calibrate`: class names, model and preprocessing.
     """
 
     arrays: dict[str, Any]
@@ -105,12 +83,12 @@ def load_embeddings(
     from equimetric.runs.evaluation import CohortOverride, embed_run
     from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
-    override = CohortOverride(cohort.source, **cohort.given())
+    override = CohortOverride(cohort.source, **cohort.explicit())
     config, embedded = embed_run(source, part, parents=parents, cohort=override, condition=condition)
     if part == "test":
         record_test_access(source, command)
     arrays = embedded.arrays()
-    used = arrays.pop("cohort", None)
+    run_cohort = arrays.pop("cohort", None)
     across = config.evaluation.across is not None
     pooled = {} if across else {"embeddings": embedded.embeddings, "labels": embedded.labels}
     origin = {
@@ -120,7 +98,7 @@ def load_embeddings(
         "preprocessing": describe_preprocessing(source),
     }
     names, compared_by = config.evaluation.names(), config.evaluation.compared_by()
-    return EmbeddingSource(arrays, pooled, used, names, compared_by, origin)
+    return EmbeddingSource(arrays, pooled, run_cohort, names, compared_by, origin)
 
 
 def require_run_for_part(part: str, *sources: Path | None) -> None:
@@ -145,8 +123,8 @@ def load_cohort(source: Path, options: CohortOptions) -> "Cohort | None":
 
     if options.source == "none":
         return None
-    cohort = read_cohort(source, beside=True) if options.source is None else read_cohort(options.source)
+    cohort = read_cohort(source, embedded_only=True) if options.source is None else read_cohort(options.source)
     arrays: dict[str, Any] = cohort or {}
-    if cohort is None and options.given():
+    if cohort is None and options.explicit():
         raise EquimetricError("there is no cohort to normalise by; give its file by --cohort")
-    return Cohort(**arrays, **options.given()) if arrays else None
+    return Cohort(**arrays, **options.explicit()) if arrays else None

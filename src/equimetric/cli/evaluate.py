@@ -4,35 +4,27 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show
 from equimetric.cli.embeddings import (
-    COHORT,
-    COHORT_FORM,
-    COHORT_STRENGTH,
-    EMBEDDINGS_SOURCE,
-    LABELS_FILE,
-    RUN_PART,
     CohortOptions,
     EmbeddingSource,
     load_embeddings,
     require_run_for_part,
 )
+from equimetric.cli.evaluation_report import ClassNames, EvaluationReport
 from equimetric.cli.figures import require_figure_folder, save_figures
+from equimetric.cli.options import CohortForm, CohortSource, CohortStrength, EmbeddingsPath, LabelsFile, RunPart
 from equimetric.errors import EquimetricError
-from equimetric.escaping import name_text
 
 if TYPE_CHECKING:
     from equimetric.evaluation import Evaluation
 
 __all__ = ["evaluate_command"]
-
-ClassNames: TypeAlias = dict[int | str, int | str]
-"""Label → printed name."""
 
 PLOTS = {
     "utility": ("opis",),
@@ -41,7 +33,7 @@ PLOTS = {
     "roc": ("auc", "eer", "tar@far=1e-3"),
     "distances": ("auc",),
 }
-"""Figure → the metrics it draws from; `utility_far` is drawn by `plot_utility(rate="far")`."""
+"""Figure → the metrics it needs; `utility_far` is drawn by `plot_utility(rate="far")`."""
 
 
 @command(
@@ -62,7 +54,7 @@ PLOTS = {
     """,
 )
 def evaluate_command(
-    source: Annotated[Path, EMBEDDINGS_SOURCE],
+    source: EmbeddingsPath,
     metrics: Annotated[
         str | None,
         typer.Option("--metrics", "-m", help="Names separated by commas, such as recall@1,map@r,macro:map@r,eer,opis."),
@@ -70,8 +62,8 @@ def evaluate_command(
     ks: Annotated[
         str | None, typer.Option("--ks", help="The K of Recall@K, unless --metrics is given; by default 1,2,4,8.")
     ] = None,
-    labels: Annotated[Path | None, LABELS_FILE] = None,
-    part: Annotated[str, RUN_PART] = "test",
+    labels: LabelsFile = None,
+    part: RunPart = "test",
     geometry: Annotated[
         str | None,
         typer.Option(
@@ -99,9 +91,9 @@ def evaluate_command(
             "--overlap", help="Relevance by which ndcg@K grades items of several labels: shared (1 or 0) or jaccard."
         ),
     ] = None,
-    cohort: Annotated[str | None, COHORT] = None,
-    cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
-    cohort_form: Annotated[str | None, COHORT_FORM] = None,
+    cohort: CohortSource = None,
+    cohort_strength: CohortStrength = None,
+    cohort_form: CohortForm = None,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Add 95 % intervals, from resampling whole classes.")
     ] = False,
@@ -109,7 +101,7 @@ def evaluate_command(
         Path | None,
         typer.Option(
             "--gallery",
-            help="A second file of embeddings, in which those of the first are searched for: texts for images.",
+            help="A second file of embeddings as the gallery of the first, such as texts for images.",
         ),
     ] = None,
     compare: Annotated[
@@ -142,11 +134,14 @@ def evaluate_command(
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", help="Compare in this many processes of one thread each: the same figures, bit for bit."
+            "--jobs", help="Number of worker processes of one thread each; the figures are the same, bit for bit."
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="Where they run: local, or ray for a cluster (equimetric[ray]).")
+        str,
+        typer.Option(
+            "--engine", help="Execution engine: local (worker processes), or ray (a cluster; equimetric[ray])."
+        ),
     ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: metrics by name, sizes.")] = False,
 ) -> None:
@@ -159,22 +154,22 @@ def evaluate_command(
     test classes, with its own metrics and geometry unless others are given: the figures are those of its result.
     """
     from equimetric.evaluation import evaluate
-    from equimetric.evaluation.class_names import name_classes
 
     require_figure_folder(plots)
     require_run_for_part(part, source, compare)
     if condition == "all":
-        others = (ks, parents, overlap, cohort, gallery, compare, class_thresholds, plots, trials)
-        if intervals or any(option is not None for option in others):
+        excluded = (ks, parents, overlap, cohort, gallery, compare, class_thresholds, plots, trials)
+        if intervals or any(option is not None for option in excluded):
             raise EquimetricError("--condition all prints one table; beside it give --metrics, --part and --json alone")
         show_conditions(source, part, None if metrics is None else split_names(metrics), as_json)
         return
     cohort_options = CohortOptions(cohort, cohort_strength, cohort_form)
-    embeddings = load_embeddings(source, labels, part, parents, cohort_options, command="evaluate", condition=condition)
+    load = partial(load_embeddings, command="evaluate", condition=condition)
+    embeddings = load(source, labels, part, parents, cohort_options)
     if gallery is not None:
         if compare is not None or trials is not None:
             raise EquimetricError("--gallery takes the place of one set; leave --compare and --trials out")
-        embeddings = search_in(embeddings, source, gallery, parents)
+        embeddings = add_gallery(embeddings, source, gallery, parents)
     if trials is not None:
         from equimetric.cli.trials import show_trials
 
@@ -182,78 +177,37 @@ def evaluate_command(
             raise EquimetricError("--trials verifies the listed pairs alone; leave --compare and --parents out")
         show_trials(embeddings, source, labels, trials, metrics, geometry, plots, as_json)
         return
-    wanted = choose_metrics(embeddings, metrics, ks)
-    drawn = [name for needed in PLOTS.values() for name in needed] if plots is not None else []
-    gaps = [] if class_thresholds is None else [gap_metric(class_thresholds)]
+    metric_names = choose_metrics(embeddings, metrics, ks)
+    gap_metrics = [] if class_thresholds is None else [gap_metric(class_thresholds)]
+    plot_metrics = [] if plots is None else [name for names in PLOTS.values() for name in names]
     options: dict[str, Any] = {"geometry": geometry or embeddings.geometry, "block_rows": block_rows, "progress": True}
-    options |= {"jobs": jobs, "engine": engine}
-    if overlap is not None:
-        options["overlap"] = overlap
-    names = list(dict.fromkeys([*wanted, *drawn, *gaps]))
+    options |= {"jobs": jobs, "engine": engine, **({} if overlap is None else {"overlap": overlap})}
+    names = list(dict.fromkeys([*metric_names, *plot_metrics, *gap_metrics]))
     result = evaluate(**embeddings.arrays, metrics=names, cohort=embeddings.cohort, **options)
-    class_names: ClassNames = dict(
-        zip(result.class_labels, name_classes(result.class_labels, embeddings.origin.get("class_names")), strict=True)
-    )
-    report = EvaluationReport(result, wanted)
-    for name in gaps:
+    class_names = map_class_names(result, embeddings)
+    report = EvaluationReport(result, metric_names)
+    for name in gap_metrics:
         report.add_class_thresholds(name, class_names)
     if intervals:
         report.add_intervals()
     if compare is not None:
-        other = load_embeddings(compare, None, part, parents, cohort_options, command="evaluate", condition=condition)
-        require_same_terms(embeddings, other, source, compare, geometry)
-        report.add_comparison(evaluate(**other.arrays, metrics=wanted, cohort=other.cohort, **options), compare)
+        other = load(compare, None, part, parents, cohort_options)
+        require_same_comparison(embeddings, other, source, compare, geometry)
+        report.add_comparison(evaluate(**other.arrays, metrics=metric_names, cohort=other.cohort, **options), compare)
     if plots is not None:
-        report.add_figures(
-            [*write_plots(result, plots, class_names), *write_cohort_plot(embeddings, plots, block_rows)]
-        )
-    if as_json:
-        typer.echo(json.dumps(report.document))
-    else:
-        show("\n".join(report.lines))
+        report.add_figures(write_plots(result, plots, class_names) + write_cohort_plot(embeddings, plots, block_rows))
+    report.show(as_json)
 
 
-class EvaluationReport:
-    """What is printed of an evaluation: `document`, one JSON object, or `lines` of text."""
+def map_class_names(result: "Evaluation", embeddings: EmbeddingSource) -> ClassNames:
+    """Label → printed name of every class of a result."""
+    from equimetric.evaluation.class_names import name_classes
 
-    def __init__(self, result: "Evaluation", metrics: list[str]) -> None:
-        self.result = result
-        self.metrics = metrics
-        summary = result.to_dict()
-        values = summary.pop("metrics")
-        self.document: dict[str, Any] = {**{name: values[name] for name in metrics}, **summary}
-        self.lines = [repr(result)]
-
-    def add_class_thresholds(self, name: str, class_names: ClassNames) -> None:
-        """The threshold that each class needs for a target rate."""
-        from equimetric.evaluation import ClassThresholds
-
-        detail = self.result.detail(ClassThresholds, name)
-        assert detail is not None
-        thresholds = detail.rename_classes(class_names)
-        self.document["class_thresholds"] = thresholds.to_dict()
-        self.lines.append(repr(thresholds))
-
-    def add_intervals(self) -> None:
-        """The interval of every metric that can be resampled by class."""
-        candidates = {name: interval_or_none(self.result, name) for name in self.metrics}
-        intervals = {name: interval for name, interval in candidates.items() if interval is not None}
-        self.document["intervals"] = {name: [interval.low, interval.high] for name, interval in intervals.items()}
-        self.lines.append("95 % intervals, whole classes resampled:")
-        self.lines += [f"  {name}  {one.low:.4f} to {one.high:.4f}" for name, one in intervals.items()]
-
-    def add_comparison(self, other: "Evaluation", source: Path) -> None:
-        """Differences to other embeddings of the same queries."""
-        comparison = self.result.compare(other)
-        self.document["comparison"] = comparison.to_dict()
-        self.lines += [f"Compared with {name_text(str(source))}:", repr(comparison)]
-
-    def add_figures(self, files: list[Path]) -> None:
-        """The paths of figures."""
-        self.lines += [f"figure: {name_text(str(file))}" for file in files]
+    names = name_classes(result.class_labels, embeddings.origin.get("class_names"))
+    return dict(zip(result.class_labels, names, strict=True))
 
 
-def require_same_terms(
+def require_same_comparison(
     embeddings: EmbeddingSource, other: EmbeddingSource, source: Path, compare: Path, geometry: str | None
 ) -> None:
     """Raise an error where two spaces would be compared by different geometries, parents or normalisation."""
@@ -270,7 +224,7 @@ def require_same_terms(
         raise EquimetricError("only one of the two is normalised by a cohort; give --cohort to compare both alike")
 
 
-def search_in(embeddings: EmbeddingSource, source: Path, gallery: Path, parents: str | None) -> EmbeddingSource:
+def add_gallery(embeddings: EmbeddingSource, source: Path, gallery: Path, parents: str | None) -> EmbeddingSource:
     """The embeddings of a file as queries, those of another as their gallery."""
     if source.is_dir() or gallery.is_dir():
         raise EquimetricError("--gallery takes two files of embeddings; a run has queries and gallery of its own")
@@ -278,10 +232,14 @@ def search_in(embeddings: EmbeddingSource, source: Path, gallery: Path, parents:
         raise EquimetricError(f"{str(source)!r} has a gallery of its own; leave --gallery out")
     from equimetric.evaluation.files import read_embeddings
 
-    searched = read_embeddings(gallery, None, parents)
-    if "gallery_embeddings" in searched:
+    gallery_arrays = read_embeddings(gallery, None, parents)
+    if "gallery_embeddings" in gallery_arrays:
         raise EquimetricError(f"{str(gallery)!r} has queries and a gallery; --gallery takes one set of embeddings")
-    arrays = {f"gallery_{name}": searched[name] for name in ("embeddings", "labels", "parents") if name in searched}
+    arrays = {
+        f"gallery_{name}": gallery_arrays[name]
+        for name in ("embeddings", "labels", "parents")
+        if name in gallery_arrays
+    }
     return replace(embeddings, arrays={**embeddings.arrays, **arrays})
 
 
@@ -304,27 +262,19 @@ def show_conditions(run: Path, part: str, metrics: list[str] | None, as_json: bo
         show(str(table))
 
 
-def interval_or_none(result: "Evaluation", name: str) -> Any:
-    """The interval of a metric; None where it cannot be resampled by class."""
-    try:
-        return result.interval(name)
-    except EquimetricError:
-        return None
-
-
 def write_plots(result: "Evaluation", folder: Path, class_names: ClassNames) -> list[Path]:
     """Write each figure as a PNG file."""
 
-    def drawing(name: str) -> tuple[str, Any]:
+    def make_drawing(name: str) -> tuple[str, Any]:
         kind, _, rate = name.partition("_")
         options = {"names": class_names, "rate": rate or "both"} if kind == "utility" else {}
         return name, partial(getattr(result, f"plot_{kind}"), **options)
 
-    return save_figures(folder, map(drawing, PLOTS))
+    return save_figures(folder, map(make_drawing, PLOTS))
 
 
 def write_cohort_plot(embeddings: EmbeddingSource, folder: Path, block_rows: int | None) -> list[Path]:
-    """Write what the cohort changes, plain beside normalised; nothing without a cohort, or within parents."""
+    """Write a figure of plain and normalised similarities; nothing without a cohort, or within parents."""
     if embeddings.cohort is None or "parents" in embeddings.arrays:
         return []
     from equimetric.evaluation import compare_cohort
@@ -334,16 +284,16 @@ def write_cohort_plot(embeddings: EmbeddingSource, folder: Path, block_rows: int
     return save_figures(folder, [("cohort", partial(plot_cohort, effect))])
 
 
-def gap_metric(wanted: str) -> str:
+def gap_metric(rate: str) -> str:
     """'1e-2', 'far=1e-2' or 'frr=0.1' → the metric that finds the thresholds of classes."""
     from equimetric.evaluation import Metric
 
-    name = f"threshold_gap@{wanted if '=' in wanted else f'far={wanted}'}"
+    name = f"threshold_gap@{rate if '=' in rate else f'far={rate}'}"
     try:
         Metric.parse(name)
     except EquimetricError:
         raise EquimetricError(
-            f"--class-thresholds takes a rate between 0 and 1, such as 1e-2, far=1e-2 or frr=0.1, not {wanted!r}"
+            f"--class-thresholds takes a rate between 0 and 1, such as 1e-2, far=1e-2 or frr=0.1, not {rate!r}"
         ) from None
     return name
 
@@ -357,7 +307,7 @@ def split_names(text: str) -> list[str]:
 
 
 def choose_metrics(embeddings: EmbeddingSource, metrics: str | None, ks: str | None) -> list[str]:
-    """The metrics that are named, else those of the run, else the usual ones."""
+    """The metrics that are named, else those of the run, else the defaults."""
     if metrics is not None:
         return split_names(metrics)
     if ks is None and embeddings.metrics is not None:
@@ -365,7 +315,7 @@ def choose_metrics(embeddings: EmbeddingSource, metrics: str | None, ks: str | N
     from equimetric.evaluation import default_metrics
 
     try:
-        numbers = [int(number) for number in (ks or "1,2,4,8").split(",")]
+        values = [int(value) for value in (ks or "1,2,4,8").split(",")]
     except ValueError:
         raise EquimetricError(f"--ks takes whole numbers separated by commas, such as 1,10,100, not {ks!r}") from None
-    return default_metrics(numbers)
+    return default_metrics(values)

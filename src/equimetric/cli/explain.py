@@ -60,31 +60,33 @@ def explain_command(
         show_path("Figure", draw_weights(unified_view_curves(), out))
         return
     curves = []
-    for name, words in split_options(methods):
-        loss = find_objective(name, parse_options(words))
-        shown = weight_curves(loss, same_side=same_side, other_side=other_side)
-        curves.append(replace(shown, name=" ".join([shown.name, *words])))
+    for name, option_texts in split_options(methods):
+        loss = find_objective(name, parse_options(option_texts))
+        curve = weight_curves(loss, same_side=same_side, other_side=other_side)
+        curves.append(replace(curve, name=" ".join([curve.name, *option_texts])))
     show_path("Figure", draw_weights(curves, out))
 
 
-def split_options(words: list[str]) -> list[tuple[str, list[str]]]:
+def split_options(arguments: list[str]) -> list[tuple[str, list[str]]]:
     """['triplet', 'margin=0.2', 'raw'] → [('triplet', ['margin=0.2']), ('raw', [])]."""
     groups: list[tuple[str, list[str]]] = []
-    for word in words:
-        if "=" not in word:
-            groups.append((word, []))
+    for argument in arguments:
+        if "=" not in argument:
+            groups.append((argument, []))
         elif not groups:
-            raise EquimetricError(f"the option {word!r} has no method before it; write for example: triplet {word}")
+            raise EquimetricError(
+                f"the option {argument!r} has no method before it; write for example: triplet {argument}"
+            )
         else:
-            groups[-1][1].append(word)
+            groups[-1][1].append(argument)
     return groups
 
 
-def parse_options(words: list[str]) -> dict[str, Any]:
+def parse_options(texts: list[str]) -> dict[str, Any]:
     """['margin=0.2'] → {'margin': 0.2}."""
     from equimetric.configuration import parse_overrides
 
-    return parse_overrides([f"--{word}" for word in words])
+    return parse_overrides([f"--{text}" for text in texts])
 
 
 def find_objective(name: str, options: dict[str, Any]) -> "Objective | ObjectiveSum":
@@ -127,7 +129,7 @@ def import_object(name: str) -> Any:
 def parse_cosines(text: str) -> tuple[float, ...]:
     """'0.2,0.5' → (0.2, 0.5)."""
     try:
-        cosines = tuple(float(number) for number in text.split(",") if number.strip())
+        cosines = tuple(float(value) for value in text.split(",") if value.strip())
     except ValueError:
         raise EquimetricError(f"cosines are numbers separated by commas, such as 0.2,0.5, not {text!r}") from None
     if any(not -1 <= cosine <= 1 for cosine in cosines):

@@ -7,7 +7,8 @@ import typer
 
 from equimetric.cli.command import DEPLOY, command
 from equimetric.cli.console import show, show_path
-from equimetric.cli.embeddings import COHORT, COHORT_FORM, COHORT_STRENGTH, CohortOptions
+from equimetric.cli.embeddings import CohortOptions
+from equimetric.cli.options import CohortForm, CohortSource, CohortStrength, Licence
 from equimetric.errors import EquimetricError
 
 __all__ = ["export_command"]
@@ -27,7 +28,7 @@ __all__ = ["export_command"]
 )
 def export_command(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run; its data must be there.")],
-    folder: Annotated[Path, typer.Argument(help="A folder that is not there yet.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
     certificate: Annotated[
         Path | None,
         typer.Option("--certificate", help="A certificate of `equimetric calibrate RUN --out`, in place of a new one."),
@@ -35,17 +36,19 @@ def export_command(
     task: Annotated[str, typer.Option("--task", help="Calibrate for verification or for identification.")] = (
         "verification"
     ),
-    far: Annotated[float | None, typer.Option("--far", help="The false accept rate of verification; 1e-3.")] = None,
+    far: Annotated[
+        float | None, typer.Option("--far", help="Target false accept rate of verification; by default 1e-3.")
+    ] = None,
     fpir: Annotated[
         float | None,
-        typer.Option("--fpir", help="For identification: share of strangers who may find somebody; 1e-2."),
+        typer.Option("--fpir", help="Target false positive identification rate of identification; by default 1e-2."),
     ] = None,
     part: Annotated[
         str, typer.Option("--part", help="Classes to calibrate on and to measure: test, validation or train.")
     ] = "test",
-    cohort: Annotated[str | None, COHORT] = None,
-    cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
-    cohort_form: Annotated[str | None, COHORT_FORM] = None,
+    cohort: CohortSource = None,
+    cohort_strength: CohortStrength = None,
+    cohort_form: CohortForm = None,
     certified: Annotated[
         bool, typer.Option("--certified/--no-certificate", help="Whether the model has a threshold.")
     ] = True,
@@ -53,9 +56,7 @@ def export_command(
         bool, typer.Option("--int8", help="Quantise, calibrate the int8 model, and write that alone.")
     ] = False,
     onnx: Annotated[bool, typer.Option("--onnx/--no-onnx", help="Whether to write the ONNX graph.")] = True,
-    licence: Annotated[
-        str, typer.Option("--license", help="Licence of the model for its card, such as apache-2.0.")
-    ] = "unknown",
+    licence: Licence = "unknown",
 ) -> None:
     """Write the model of a run to one folder: weights, ONNX graph, program, preprocessing, certificate, card, canaries.
 
@@ -68,9 +69,11 @@ def export_command(
     from equimetric.deployment.export import export_run
     from equimetric.runs.evaluation import CohortOverride
 
-    given = {"--far": far, "--fpir": fpir}
-    check_threshold(task, {name for name, value in given.items() if value is not None}, certificate, certified)
-    rates: dict[str, Any] = {name.removeprefix("--"): value for name, value in given.items() if value is not None}
+    rate_options = {"--far": far, "--fpir": fpir}
+    check_threshold(task, {name for name, value in rate_options.items() if value is not None}, certificate, certified)
+    rates: dict[str, Any] = {
+        name.removeprefix("--"): value for name, value in rate_options.items() if value is not None
+    }
     options = CohortOptions(cohort, cohort_strength, cohort_form)
     model = export_run(
         run,
@@ -79,7 +82,7 @@ def export_command(
         certificate=certificate,
         certified=certified,
         part=part,
-        cohort=CohortOverride(options.source, **options.given()),
+        cohort=CohortOverride(options.source, **options.explicit()),
         int8=int8,
         onnx=onnx,
         licence=licence,
@@ -96,6 +99,6 @@ def check_threshold(task: str, rates: set[str], certificate: Path | None, certif
         raise EquimetricError("--no-certificate leaves no use for a rate or a certificate; leave one of them out")
     if certificate is not None and rates:
         raise EquimetricError(f"the certificate has its own rate; leave {sorted(rates)[0]} out, or --certificate")
-    other = "--fpir" if task == "verification" else "--far"
-    if other in rates:
-        raise EquimetricError(f"{other} is not a rate of {task}; give the other --task, or leave it out")
+    wrong_option = "--fpir" if task == "verification" else "--far"
+    if wrong_option in rates:
+        raise EquimetricError(f"{wrong_option} is not a rate of {task}; give the other --task, or leave it out")

@@ -31,10 +31,12 @@ def fewshot_command(
     shots: Annotated[
         str, typer.Option("--shots", help="Images of every test class to learn from, separated by commas.")
     ] = "2,5,10",
-    episodes: Annotated[int, typer.Option("--episodes", help="How often these images are drawn.")] = 10,
+    episodes: Annotated[int, typer.Option("--episodes", help="Number of random draws of these images.")] = 10,
     objective: Annotated[
         str,
-        typer.Option("--objective", help="What the head minimises on them.", autocompletion=complete(list_methods)),
+        typer.Option(
+            "--objective", help="Objective that the head minimises on them.", autocompletion=complete(list_methods)
+        ),
     ] = "margin",
     lr: Annotated[float, typer.Option("--lr", help="Learning rate of Adam.")] = 1e-4,
     steps: Annotated[int, typer.Option("--steps", help="Updates of the head.")] = 1000,
@@ -54,10 +56,10 @@ def fewshot_command(
     from equimetric.runs.few_shot import adapt
     from equimetric.runs.few_shot_result import Adaptation
 
-    numbers = parse_shots(shots)
+    num_shots = parse_shots(shots)
     adaptation = Adaptation(objective, parse_overrides(context.args), lr, steps)
-    with show_progress("Adaptations", len(numbers) * episodes) as advance:
-        result = adapt(run, shots=numbers, episodes=episodes, adaptation=adaptation, progress=lambda *_: advance(1))
+    with show_progress("Adaptations", len(num_shots) * episodes) as advance:
+        result = adapt(run, shots=num_shots, episodes=episodes, adaptation=adaptation, progress=lambda *_: advance(1))
     record_test_access(run, "fewshot")
     if as_json:
         typer.echo(json.dumps(result.to_dict()))
@@ -68,7 +70,7 @@ def fewshot_command(
 def parse_shots(text: str) -> list[int]:
     """'2,5' → [2, 5]."""
     try:
-        return [int(number) for number in text.split(",")]
+        return [int(value) for value in text.split(",")]
     except ValueError:
         raise EquimetricError(
             f"--shots takes whole numbers separated by commas, such as 2,5,10, not {text!r}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["require_figure_folder", "save_figures"]
 
 Drawing = tuple[str, Callable[[], "Figure"]]
-"""The name of a figure, and what draws it."""
+"""The name of a figure, and the function that draws it."""
 
 
 def require_figure_folder(folder: Path | None) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from equimetric.cli.command import DEPLOY, command
 from equimetric.cli.console import console, show, show_path
+from equimetric.cli.options import Licence
 from equimetric.escaping import one_line
 from equimetric.progress import format_seconds
 
@@ -36,13 +37,11 @@ def fit_command(
             help="A folder with one folder of images per class, or a .csv or .parquet list of images with labels.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the model; it must not be there yet.")] = Path(
-        "model"
-    ),
-    minutes: Annotated[float, typer.Option("--minutes", help="Time budget of the whole.")] = 10,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to create for the model.")] = Path("model"),
+    minutes: Annotated[float, typer.Option("--minutes", help="Time budget in minutes.")] = 10,
     far: Annotated[
         float | None,
-        typer.Option("--far", help="The false accept rate of the threshold; 1e-2, or what the images are enough for."),
+        typer.Option("--far", help="Target false accept rate; by default 1e-2, or the smallest that the images allow."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Look at the data, print the plan, and stop.")] = False,
     path: Annotated[str | None, typer.Option("--path", help="The column of a list with the paths.")] = None,
@@ -50,19 +49,17 @@ def fit_command(
     backbone: Annotated[
         str, typer.Option("--backbone", help="A backbone of `equimetric backbones` whose weights come as a package.")
     ] = "efficientnet_lite0",
-    licence: Annotated[
-        str, typer.Option("--license", help="Licence of the model for its card, such as apache-2.0.")
-    ] = "unknown",
+    licence: Licence = "unknown",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the parts and of training.")] = 0,
 ) -> None:
     """Make an embedding, a threshold with its certificate, and a report from a folder of images, within a time budget.
 
-    No configuration: looks at the data and prints what it found and what it plans. Classes are divided into five parts;
-    what is chosen is chosen on validation classes, the threshold is calibrated on others, and the test classes are
-    opened once, at the end. Writes the folder of `equimetric export`, with plan.toml for `equimetric train`, study.toml
+    No configuration: inspects the data, and prints its findings and the plan. Classes are divided into five parts: all
+    choices are made on validation classes, the threshold is calibrated on others, and the test classes are opened
+    once, at the end. Writes the folder of `equimetric export`, with plan.toml for `equimetric train`, study.toml
     for `equimetric compare`, and report.html.
 
-    Features, trials and the run are kept in OUT.fit: the same command after a stop goes on from there.
+    Features, trials and the run are kept in OUT.fit: the same command resumes from there after a stop.
     """
     from equimetric.fitting.budget import Budget
     from equimetric.fitting.fit import quiet_warnings, require_new, run_plan
@@ -87,7 +84,7 @@ def show_line(sentence: str) -> None:
 
 
 def show_plan(plan: "Plan", minutes: float) -> None:
-    """What was found, and what is going to be done."""
+    """Print the findings on the data, and the plan."""
     show("Data", "bold")
     for line in plan.inspection.describe():
         show_line(line)
@@ -98,7 +95,7 @@ def show_plan(plan: "Plan", minutes: float) -> None:
 
 
 def show_fitted(fitted: "FitResult", minutes: float) -> None:
-    """The test classes, the certificate's rates, and where everything is."""
+    """Print the results on the test classes, the certificate's rates, and the paths."""
     from equimetric.fitting.report import outcome_table
     from equimetric.report import print_table
 

@@ -9,12 +9,6 @@ import typer
 from equimetric.cli.command import EVALUATE, command
 from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import (
-    COHORT,
-    COHORT_FORM,
-    COHORT_STRENGTH,
-    EMBEDDINGS_SOURCE,
-    LABELS_FILE,
-    RUN_PART,
     CohortOptions,
     EmbeddingSource,
     load_embeddings,
@@ -22,6 +16,7 @@ from equimetric.cli.embeddings import (
     require_run_for_part,
 )
 from equimetric.cli.figures import require_figure_folder, save_figures
+from equimetric.cli.options import CohortForm, CohortSource, CohortStrength, EmbeddingsPath, LabelsFile, RunPart
 from equimetric.errors import EquimetricError
 
 __all__ = ["identify_command"]
@@ -39,18 +34,19 @@ __all__ = ["identify_command"]
     """,
 )
 def identify_command(
-    source: Annotated[Path, EMBEDDINGS_SOURCE],
+    source: EmbeddingsPath,
     fpir: Annotated[
-        str, typer.Option("--fpir", help="Shares of strangers who may find somebody, separated by commas.")
+        str, typer.Option("--fpir", help="Target false positive identification rates, separated by commas.")
     ] = "1e-3,1e-2,1e-1",
     by: Annotated[
         str,
         typer.Option(
             "--by",
-            help="What names a probe: the nearest 'item' or class 'mean', or the majority of the --k 'nearest' items.",
+            help="How a query gets its identity: nearest item (item), class mean (mean), or majority of the k nearest "
+            "(nearest).",
         ),
     ] = "item",
-    k: Annotated[int, typer.Option("--k", help="Items that vote with --by nearest.")] = 5,
+    k: Annotated[int, typer.Option("--k", help="k of --by nearest.")] = 5,
     enrolled: Annotated[
         int | None, typer.Option("--enrolled", help="Images of each identity in the gallery; by default all.")
     ] = None,
@@ -58,27 +54,29 @@ def identify_command(
         float | None,
         typer.Option(
             "--strangers",
-            help="Share of the classes left out of the gallery; by default half, or the queries that a gallery lacks.",
+            help="Share of the classes left out of the gallery; by default half, or the queries without gallery items.",
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="Random choices of strangers and enrolled images.")] = 10,
+    repeats: Annotated[
+        int, typer.Option("--repeats", help="Number of random choices of strangers and enrolled images.")
+    ] = 10,
     sizes: Annotated[
         str | None,
         typer.Option("--sizes", help="Numbers of identities for the curve over gallery sizes, separated by commas."),
     ] = None,
     extrapolate: Annotated[
         str | None,
-        typer.Option("--extrapolate", help="Numbers of identities beyond the data; the curve marks them."),
+        typer.Option("--extrapolate", help="Numbers of identities to extrapolate the curve to, marked as such."),
     ] = None,
-    labels: Annotated[Path | None, LABELS_FILE] = None,
-    part: Annotated[str, RUN_PART] = "test",
+    labels: LabelsFile = None,
+    part: RunPart = "test",
     geometry: Annotated[
         str | None, typer.Option("--geometry", help="cosine, euclidean, dot, …; by default cosine, or that of the run.")
     ] = None,
-    cohort: Annotated[str | None, COHORT] = None,
-    cohort_strength: Annotated[float | None, COHORT_STRENGTH] = None,
-    cohort_form: Annotated[str | None, COHORT_FORM] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the choices.")] = 0,
+    cohort: CohortSource = None,
+    cohort_strength: CohortStrength = None,
+    cohort_form: CohortForm = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random choices.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Calibrate the threshold of one --fpir and write its certificate here."),
@@ -88,11 +86,11 @@ def identify_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Who is this, or nobody we know? Measure 1:N identification with strangers.
+    """Measure 1:N identification with unknown identities (strangers).
 
-    A gallery holds images of known identities. A probe with a mate in it should be found and named; a stranger should
-    find nobody. FPIR is the share of strangers for whom anything is accepted, FNIR the share of mated probes whose own
-    identity is not the accepted best. Whole classes are left out of the gallery as strangers, several times; a probe is
+    A gallery holds images of known identities. A query with a mate in it should be identified; a stranger should match
+    nothing. FPIR is the share of strangers for whom anything is accepted, FNIR the share of mated queries whose own
+    identity is not the accepted best. Whole classes are left out of the gallery as strangers, several times; a query is
     never in the gallery it is searched in.
 
     FPIR grows with the gallery: the curve over gallery sizes shows how fast, at the threshold of the middle --fpir,
@@ -112,7 +110,7 @@ def identify_command(
     }
     certificate = None
     if out is not None:
-        certificate = calibrate_on(embeddings, source, rates, options)
+        certificate = calibrate_rate(embeddings, source, rates, options)
         certificate.save(out)
     result = evaluate_identification(**embeddings.arrays, fpir=rates, **options)
     curve = gallery_size_curve(
@@ -135,21 +133,21 @@ def identify_command(
         show_path("certificate", out)
 
 
-def calibrate_on(embeddings: EmbeddingSource, source: Path, rates: list[float], options: dict[str, Any]) -> Any:
+def calibrate_rate(embeddings: EmbeddingSource, source: Path, rates: list[float], options: dict[str, Any]) -> Any:
     """The certificate of a single rate, from one set of embeddings."""
     from equimetric.calibration.identification import calibrate_identification
 
     if len(rates) != 1:
         raise EquimetricError("a certificate is for one rate; give --out with a single --fpir, such as --fpir 1e-2")
-    given = {name: value for name, value in options.items() if value is not None}
+    explicit = {name: value for name, value in options.items() if value is not None}
     model: dict[str, Any] = {name: embeddings.origin.get(name) for name in ("model", "preprocessing")}
-    return calibrate_identification(**pool_embeddings(embeddings, source), fpir=rates[0], **model, **given)
+    return calibrate_identification(**pool_embeddings(embeddings, source), fpir=rates[0], **model, **explicit)
 
 
 def read_numbers(text: str, option: str, kind: type) -> list[Any]:
     """'1e-2, 1e-1' → [0.01, 0.1]."""
     try:
-        numbers = [kind(one) for one in text.split(",") if one.strip()]
+        numbers = [kind(item) for item in text.split(",") if item.strip()]
     except ValueError:
         numbers = []
     if not numbers:

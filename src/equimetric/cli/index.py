@@ -7,6 +7,7 @@ import typer
 
 from equimetric.cli.command import DEPLOY, command
 from equimetric.cli.console import show, show_error, show_path
+from equimetric.cli.options import PathColumn, Runtime
 
 __all__ = ["index_command"]
 
@@ -36,42 +37,40 @@ def index_command(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The gallery: a new folder, or one to add to.")],
-    column: Annotated[str, typer.Option("--column", help="The column of a table with the paths.")] = "path",
+    column: PathColumn = "path",
     label: Annotated[str | None, typer.Option("--label", help="The label of all these images.")] = None,
-    prefix: Annotated[str, typer.Option("--prefix", help="Put before the name of every image, such as shelf2/.")] = "",
+    prefix: Annotated[str, typer.Option("--prefix", help="Prefix of every image name, such as shelf2/.")] = "",
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace images that are in the gallery with another content.")
     ] = False,
-    runtime: Annotated[
-        str | None, typer.Option("--runtime", help="torch or onnx; by default torch, for an int8 model onnx.")
-    ] = None,
+    runtime: Runtime = None,
     store: Annotated[
         str | None,
         typer.Option(
             "--store",
-            help="Of a new gallery: embedded, files in its folder; lancedb, beyond the memory of one machine; qdrant, "
-            "a server.",
+            help="Store for a new gallery: embedded (files in its folder), lancedb (larger than memory), or qdrant (a "
+            "server).",
         ),
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="With --store qdrant: the server; http://localhost:6333.")
+        str | None, typer.Option("--url", help="Server of --store qdrant; by default http://localhost:6333.")
     ] = None,
     collection: Annotated[
-        str | None, typer.Option("--collection", help="With --store qdrant: the name of the new collection.")
+        str | None, typer.Option("--collection", help="Collection of --store qdrant; by default a new name.")
     ] = None,
 ) -> None:
     """Put images into a gallery, in which `equimetric search` finds them and `equimetric serve` serves them.
 
     An image is called by its path below IMAGES, and its label is the first folder of that path, or the column `label`
     of a table: what a search answers with. Images that are in the gallery already are left alone, so the same command
-    adds what is new, and goes on after a kill. Images that cannot be read are left out, and listed in the file
+    adds what is new, and resumes after a kill. Images that cannot be read are left out, and listed in the file
     left-out.csv of the gallery.
 
     The model is verified first. The gallery keeps its certificate, and remembers where the model is.
     """
     from equimetric.deployment.indexing import LEFT_OUT, index_source
 
-    given = {"url": url, "collection": collection}
+    store_options = {"url": url, "collection": collection}
     result = index_source(
         model,
         images,
@@ -82,13 +81,13 @@ def index_command(
         replace=replace,
         runtime=runtime,  # type: ignore[arg-type]
         store=store,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in store_options.items() if value is not None},
     )
     for name, reason in result.left_out[:LEFT_OUT_SHOWN]:
         show_error(f"left out: {name} ({reason})")
     if len(result.left_out) > LEFT_OUT_SHOWN:
         show_error(f"left out: {len(result.left_out) - LEFT_OUT_SHOWN} more, all in {out / LEFT_OUT}")
     counts = {"added": result.added, "replaced": result.replaced, "there already": result.unchanged}
-    done = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count or what == "added")
-    show(f"{done}; the gallery has {len(result.gallery):,} images")
+    counts_text = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count or kind == "added")
+    show(f"{counts_text}; the gallery has {len(result.gallery):,} images")
     show_path("gallery", out)

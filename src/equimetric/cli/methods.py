@@ -42,11 +42,11 @@ def methods_command(
     if family is not None and family not in FAMILIES:
         raise unknown_name("family", family, FAMILIES)
     methods = sorted(list_methods().values(), key=lambda method: method.name)
-    for listed in FAMILIES if family is None else (family,):
-        chosen = [method for method in methods if method.family == listed]
+    for family_name in FAMILIES if family is None else (family,):
+        chosen = [method for method in methods if method.family == family_name]
         if chosen:
-            heading = literal(f"\n{listed.capitalize()}: a method that {FAMILIES[listed]}")
-            heading.stylize("bold", 0, 1 + len(listed))
+            heading = literal(f"\n{family_name.capitalize()}: a method that {FAMILIES[family_name]}")
+            heading.stylize("bold", 0, 1 + len(family_name))
             console.print(heading)
         for method in chosen:
             show_summary(method)

@@ -47,7 +47,7 @@ def protocols_command(
     from equimetric.protocols import find_protocol, list_protocols
 
     if name is None:
-        rows = ((one.protocol, str(one.version), one.title) for one in list_protocols().values())
+        rows = ((entry.protocol, str(entry.version), entry.title) for entry in list_protocols().values())
         console.print(build_table(("protocol", "version", "what it is"), rows))
         show("To explain one: equimetric protocols NAME", style="dim")
         return
@@ -76,7 +76,9 @@ def explain_protocol(protocol: "Protocol") -> None:
         console.print(build_table(("key", "value"), ((key, format_value(value)) for key, value in values)))
     sweeps = protocol.study.get("sweeps", {})
     if sweeps:
-        console.print(build_table(("sweep", "points"), ((name, describe_points(one)) for name, one in sweeps.items())))
+        console.print(
+            build_table(("sweep", "points"), ((name, describe_points(sweep)) for name, sweep in sweeps.items()))
+        )
     methods = protocol.study.get("methods", {})
     if methods:
         rows = ((row, table.get("method", row), describe_search(table)) for row, table in methods.items())

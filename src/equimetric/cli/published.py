@@ -65,11 +65,11 @@ def published_command(
     filters = published.ResultFilters(
         paper=paper, dataset=dataset, method=method, metric=metric, backbone=backbone, dim=dim
     )
-    given = [name for name, value in filters.items() if value is not None]
+    active_filters = [name for name, value in filters.items() if value is not None]
     if (figure or reality) and not improvement:
         raise EquimetricError("--figure and --reality belong to --improvement; add it")
     if improvement:
-        check_filters(given, ("metric",), "--improvement")
+        check_filters(active_filters, ("metric",), "--improvement")
         if metric and reality:
             raise EquimetricError(
                 "--metric chooses a column of the Reality Check's table, not of --reality; leave one out"
@@ -85,22 +85,22 @@ def published_command(
             if output == "table":
                 show_path("Figure", figure)
     elif hyperparameters:
-        check_filters(given, ("dataset", "method"), "--hyperparameters")
+        check_filters(active_filters, ("dataset", "method"), "--hyperparameters")
         tuned = published.select_hyperparameters(dataset=dataset, method=method)
         show_tables([report.hyperparameter_table(tuned)], report.hyperparameter_records(tuned), output)
     else:
         results = published.select_results(**filters)
         if not results:
             raise EquimetricError("no paper has such a result; leave one of the options out")
-        tables = report.printed_tables(results) if given else [report.overview_table(results)]
+        tables = report.printed_tables(results) if active_filters else [report.overview_table(results)]
         show_tables(tables, report.result_records(results), output)
 
 
-def check_filters(given: Iterable[str], allowed: Collection[str], beside: str) -> None:
+def check_filters(names: Iterable[str], allowed: Collection[str], option: str) -> None:
     """Raise an error for a filter that has no meaning here."""
-    for name in given:
+    for name in names:
         if name not in allowed:
-            raise EquimetricError(f"--{name} has no meaning beside {beside}, which takes --{' and --'.join(allowed)}")
+            raise EquimetricError(f"--{name} has no meaning beside {option}, which takes --{' and --'.join(allowed)}")
 
 
 def show_tables(tables: "Sequence[PlainTable]", records: "PlainTable", output: Format) -> None:

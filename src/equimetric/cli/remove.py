@@ -1,12 +1,12 @@
 """`equimetric remove`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from equimetric.cli.command import DEPLOY, command
 from equimetric.cli.console import show
+from equimetric.cli.options import GalleryPath
 from equimetric.errors import EquimetricError
 
 __all__ = ["remove_command"]
@@ -23,7 +23,7 @@ __all__ = ["remove_command"]
     """,
 )
 def remove_command(
-    gallery: Annotated[Path, typer.Argument(help="A gallery that `equimetric index` wrote.")],
+    gallery: GalleryPath,
     names: Annotated[
         list[str] | None, typer.Argument(help="Names of images, as a search shows them, or patterns such as 'cola/*'.")
     ] = None,
@@ -31,7 +31,7 @@ def remove_command(
 ) -> None:
     """Remove images from a gallery.
 
-    They are found no more. Their vectors stay in the files of an embedded gallery until a copy is written:
+    Searches no longer find them. Their vectors stay in the files of an embedded gallery until a copy is written:
     Gallery.open("shop.gallery").save("copy.gallery").
     """
     from equimetric.deployment.indexing import choose_items

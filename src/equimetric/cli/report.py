@@ -57,11 +57,11 @@ def report_command(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Of a study whose runs are gone: train the first run of every row again, into this folder.",
+            help="Retrain the first run of every row into this folder, for a study whose runs were deleted.",
         ),
     ] = None,
     row: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="With --retrain only this row; may be given several times.")
+        list[str] | None, typer.Option(metavar="NAME", help="Retrain only this row; may be given several times.")
     ] = None,
     pictures: Annotated[bool, typer.Option(help="Show images of the data in the page.")] = True,
 ) -> None:
@@ -70,10 +70,10 @@ def report_command(
     The page holds all its scripts, figures and images, and opens without a network. Figures need the extra `report`;
     without it the page has its tables and words.
 
-    A study whose folders of runs are gone, such as one that is kept as its index, has no thresholds, neighbours or maps
-    to show. With --retrain the first run of every row is trained again, its scores are compared with those of the
-    index, and the page shows what it found; nothing of the study is changed. Where its data have moved, say so by
-    --data.options.file PATH, or by the option that its data set has.
+    A study whose run folders were deleted, such as one that is kept as its index, has no thresholds, neighbours or
+    maps to show. With --retrain the first run of every row is trained again, its scores are compared with those of the
+    index, and the page shows its results; the study itself is not changed. If its data have moved, give their location
+    by --data.options.file PATH, or by the option of its data set.
     """
     from equimetric.configuration import parse_overrides
     from equimetric.errors import EquimetricError, unknown_name
@@ -88,7 +88,7 @@ def report_command(
     data_options = parse_overrides(context.args)
     if row and retrain is None:
         raise EquimetricError("--row says which rows are trained again; give --retrain FOLDER with it")
-    retrained = [] if retrain is None else train_again(source, retrain, data_options, row or [])
+    retrained = [] if retrain is None else retrain_with_progress(source, retrain, data_options, row or [])
     record = load_record(source, labels, retrained_folder=retrain, data_options=data_options, pictures=pictures)
     if isinstance(record, StudyRecord) and retrained:
         record = replace(record, statement=(*record.statement, describe_retrained(retrained, len(record.methods))))
@@ -114,8 +114,10 @@ def report_command(
         show_failures(record)
 
 
-def train_again(source: Path, runs: Path, data_options: "Mapping[str, Any]", only: list[str]) -> "list[RetrainedRow]":
-    """Train the first run of rows of a study again, and say how its scores compare with those of the index."""
+def retrain_with_progress(
+    source: Path, runs: Path, data_options: "Mapping[str, Any]", only: list[str]
+) -> "list[RetrainedRow]":
+    """Retrain the first run of rows of a study with a progress bar, and print how its scores compare."""
     from equimetric.studies.retraining import retrain_rows
 
     rows = []

@@ -26,12 +26,12 @@ EXIT_DIFFERENT = 1
 )
 def reproduce_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of a study.")],
-    first: Annotated[int | None, typer.Option(min=1, help="Of a study, only the first N runs.")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Reproduce only the first N runs of a study.")] = None,
 ) -> None:
-    """Train finished runs again from what is stored of them, and say whether the same comes out.
+    """Train finished runs again from their stored configuration, and compare the scores.
 
-    Scores of test and validation classes are compared to the last bit. Where they differ, what has changed since then
-    is named: code, libraries, processor. Nothing of the run is overwritten.
+    Scores of test and validation classes are compared to the last bit. Where they differ, changes since then are
+    listed: code, libraries, processor. Nothing of the run is overwritten.
 
     Exit codes: 0 all are equal, 1 some differ, 2 there is no such run.
     """

@@ -8,6 +8,7 @@ import typer
 
 from equimetric.cli.command import DEPLOY, command
 from equimetric.cli.console import show
+from equimetric.cli.options import GalleryPath, ModelFolder, Runtime
 from equimetric.errors import EquimetricError
 from equimetric.escaping import name_text
 
@@ -34,19 +35,15 @@ UNREADABLE = 1
     """,
 )
 def search_command(
-    gallery: Annotated[Path, typer.Argument(help="A gallery that `equimetric index` wrote.")],
+    gallery: GalleryPath,
     queries: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
-    k: Annotated[int, typer.Option("--k", "-k", help="How many of the closest images to show.")] = 5,
+    k: Annotated[int, typer.Option("--k", "-k", help="Number of closest images to show.")] = 5,
     within: Annotated[
-        bool, typer.Option("--within", help="Show all images below the threshold, in place of the closest.")
+        bool, typer.Option("--within", help="Show all images within the threshold, instead of the closest.")
     ] = False,
-    model: Annotated[
-        Path | None, typer.Option("--model", help="The model's folder, where it is not at its place any more.")
-    ] = None,
-    runtime: Annotated[
-        str | None, typer.Option("--runtime", help="torch or onnx; by default torch, for an int8 model onnx.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    model: ModelFolder = None,
+    runtime: Runtime = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
 ) -> None:
     """Say what an image shows: the name that the gallery's certificate accepts, or 'unknown'.
 
@@ -66,17 +63,17 @@ def search_command(
     loaded = load_gallery_model(opened, model, runtime=runtime)  # type: ignore[arg-type]
     answers = list(search_images(opened, loaded, files, k=k, within=within))
     if as_json:
-        typer.echo(json.dumps({**describe_gallery(opened), "queries": [one.to_dict() for one in answers]}))
+        typer.echo(json.dumps({**describe_gallery(opened), "queries": [answer.to_dict() for answer in answers]}))
     else:
-        for one in answers:
-            show(format_answer(one))
+        for answer in answers:
+            show(format_answer(answer))
         show(explain_threshold(opened))
-    if any(one.problem is not None for one in answers):
+    if any(answer.problem is not None for answer in answers):
         raise typer.Exit(UNREADABLE)
 
 
 def describe_gallery(gallery: "Gallery") -> dict[str, Any]:
-    """What the answers rest on, in plain types."""
+    """The gallery and its threshold in plain types."""
     certificate = gallery.certificate
     return {
         "gallery": str(gallery.folder),
@@ -101,7 +98,7 @@ def format_answer(answer: "Answer") -> str:
 
 
 def explain_threshold(gallery: "Gallery") -> str:
-    """What is accepted, and what that promises."""
+    """The acceptance rule and its guarantee."""
     facts = describe_gallery(gallery)
     rule = f"Accepted are {facts['accepted']} {facts['threshold']:.4g}, certified for {facts['task']}"
     if facts["task"] == "identification":

@@ -8,6 +8,7 @@ import typer
 
 from equimetric.cli.command import DEPLOY, command
 from equimetric.cli.console import show
+from equimetric.cli.options import GalleryPath, ModelFolder, Runtime
 from equimetric.errors import EquimetricError
 from equimetric.escaping import name_text
 from equimetric.extras import import_extra
@@ -29,12 +30,10 @@ KEY = "EQUIMETRIC_API_KEY"
     """,
 )
 def serve_command(
-    gallery: Annotated[Path, typer.Argument(help="A gallery that `equimetric index` wrote.")],
+    gallery: GalleryPath,
     host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; 0 for a free one.")] = 8000,
-    model: Annotated[
-        Path | None, typer.Option("--model", help="The model's folder, where it is not at its place any more.")
-    ] = None,
+    model: ModelFolder = None,
     key_file: Annotated[
         Path | None,
         typer.Option("--key-file", help=f"A file with API keys, one on each line; or set {KEY}."),
@@ -43,16 +42,16 @@ def serve_command(
     thumbnails: Annotated[
         bool, typer.Option("--thumbnails/--no-thumbnails", help="Whether to show the images of items.")
     ] = True,
-    megabytes: Annotated[float, typer.Option("--max-mb", help="Megabytes of a request, at most.")] = 20,
-    megapixels: Annotated[float, typer.Option("--max-megapixels", help="Million pixels of an image, at most.")] = 50,
-    runtime: Annotated[
-        str | None, typer.Option("--runtime", help="torch or onnx; by default torch, for an int8 model onnx.")
-    ] = None,
+    megabytes: Annotated[float, typer.Option("--max-mb", help="Maximum size of a request in megabytes.")] = 20,
+    megapixels: Annotated[
+        float, typer.Option("--max-megapixels", help="Maximum size of an image in million pixels.")
+    ] = 50,
+    runtime: Runtime = None,
 ) -> None:
     """Serve a gallery over HTTP, with a page to try it (needs the extra `serve`).
 
-    The model is verified first. Images that are sent are decoded, embedded and searched for exactly, those that come
-    together in one batch. The page at / takes a photograph and shows its neighbours; /docs lists the endpoints. Without
+    The model is verified first. Uploaded images are decoded, embedded and searched for exactly; concurrent requests are
+    batched. The page at / takes a photograph and shows its neighbours; /docs lists the endpoints. Without
     a key only programs of this machine may call. Ctrl-C stops after the requests that have begun.
     """
     import_extra("fastapi", "equimetric serve", "fastapi", "serve", "use equimetric search")

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["StudyProgress"]
 
 SECONDS_BETWEEN_LINES = 60
-"""Without a terminal, where no run ends meanwhile."""
+"""Maximum interval between progress lines without a terminal."""
 
 
 class StudyProgress:
     """A bar for the study and one for each active run; a run that ends becomes a line, so that log files show it too.
 
-    Trials of a search are too many for lines: the end of a search is one. The time left follows from the steps of the
-    last minutes.
+    A search has one line at its end, not one per trial. The time left follows from the steps of the last minutes.
     """
 
     def __init__(self) -> None:
@@ -58,15 +57,15 @@ class StudyProgress:
         self.runs, self.ended = plan.count_runs(), plan.count_ended()
         if self.ended == self.runs:
             return
-        begun = []
+        resumed = []
         for row in plan.rows:
             for job in plan.ready_jobs(row):
                 step = saved_step(RunFolder(job.folder)) if job.key.role == "final" else None
                 if step:
                     self.steps[job.key.content] = step
-                    begun.append(f"{label(job)} continues at step {step:,}")
-        if self.ended or begun:
-            self.say("; ".join([f"{self.ended} of {self.runs} runs are done", *begun]))
+                    resumed.append(f"{label(job)} continues at step {step:,}")
+        if self.ended or resumed:
+            self.say("; ".join([f"{self.ended} of {self.runs} runs are done", *resumed]))
         steps = plan.study.training.steps
         self.ended_steps = steps * self.ended
         self.study = self.progress.add_task("", total=steps * self.runs, metrics="")
@@ -101,9 +100,9 @@ class StudyProgress:
     def show_study(self) -> None:
         """Update the bar of the study."""
         if self.study is not None:
-            done = f"{self.ended} of {self.runs} runs"
+            description = f"{self.ended} of {self.runs} runs"
             completed = self.ended_steps + sum(self.steps.values())
-            self.progress.update(self.study, description=done, completed=completed)
+            self.progress.update(self.study, description=description, completed=completed)
 
     def summary(self) -> str:
         """'3 of 7 runs, about 3 min left'."""

@@ -104,9 +104,9 @@ def show_searches(result: "RunResult") -> None:
     if not result.cross_modal:
         return
     names = list(result.cross_modal[0].metrics)
-    searches = [f"{one.query} → {one.gallery}" for one in result.cross_modal]
+    searches = [f"{entry.query} → {entry.gallery}" for entry in result.cross_modal]
     width = max(map(len, ("search", *searches)))
     show(f"  {'search':<{width}}  relevant  {'  '.join(f'{name:>9}' for name in names)}")
-    for one, search in zip(result.cross_modal, searches, strict=True):
-        scores = "  ".join(f"{format_score(name, one.metrics[name]).strip():>{max(9, len(name))}}" for name in names)
-        show(f"  {search:<{width}}  {one.relevant:<8}  {scores}")
+    for entry, search in zip(result.cross_modal, searches, strict=True):
+        scores = "  ".join(f"{format_score(name, entry.metrics[name]).strip():>{max(9, len(name))}}" for name in names)
+        show(f"  {search:<{width}}  {entry.relevant:<8}  {scores}")

@@ -1,4 +1,4 @@
-"""What `equimetric evaluate --trials` and `calibrate --trials` show."""
+"""Output of `equimetric evaluate --trials` and `calibrate --trials`."""
 
 import json
 from dataclasses import asdict

@@ -28,20 +28,20 @@ EXIT_DIFFERENT = 1
 def verify_command(
     folder: Annotated[Path, typer.Argument(help="A model of `equimetric export`, or a gallery of `equimetric index`.")],
     task: Annotated[
-        str | None, typer.Option("--task", help="What the certificate must be for: verification or identification.")
+        str | None, typer.Option("--task", help="Required task of the certificate: verification or identification.")
     ] = None,
     program: Annotated[
         bool, typer.Option("--program", help="Also load model.pt2, by PyTorch's own loader: only a file you trust.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Say whether the certificate of an exported model holds on this machine (exit code 1 where it does not).
 
     Files, preprocessing, dimension, arithmetic and task must be those that were certified. Then the canaries, a few
-    images that came with the model, pass through preprocessing and through every runtime that is installed; what comes
-    out must be what came out when the model was exported.
+    images that came with the model, pass through preprocessing and every installed runtime; the outputs must be those
+    of the export.
 
-    Of a gallery all files are read and compared with the checksums that were written with them.
+    All files of a gallery are read and compared with their stored checksums.
     """
     from equimetric.deployment.load import load_exported
     from equimetric.deployment.verify import verify_model

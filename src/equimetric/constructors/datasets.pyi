@@ -221,6 +221,6 @@ def pairs(
 
     Arrays `image` (N, D₁), `text` (N, D₂), `labels` (N,) and optionally `item` (N,) and `split`; `first` and `second`
     give the modalities' arrays other names. Row i of both is one item. An item of several texts has several rows, with
-    its image in each and the same number or name in `item`. Both modalities stand side by side in `Dataset.images`,
+    its image in each and the same number or name in `item`. Both modalities are concatenated in `Dataset.images`,
     (N, D₁ + D₂), and `Dataset.modalities` tells their dimensions.
     """

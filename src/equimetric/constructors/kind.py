@@ -1,4 +1,4 @@
-"""A kind of components: names, typed signatures, and what a constructor builds.
+"""A kind of components: names, typed signatures, and constructors.
 
 Both the modules of this package and their stubs are made from these.
 """
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Signature:
-    """One way to call a constructor: its parameters and the type of what it builds."""
+    """One way to call a constructor: its parameters and return type."""
 
     parameters: tuple[Parameter, ...]
     returns: Any
@@ -45,7 +45,7 @@ class Kind:
         signatures: name → the ways to call its constructor; more than one where options exclude each other.
         build: what a constructor does: `build(name, *arguments, **options)`.
         describe: name → docstring.
-        room: the package of the same name, whose other public names the module has, too.
+        room: the package of the same name, whose other public names the module exports, too.
 
     """
 
@@ -97,8 +97,8 @@ def make_constructor(kind: Kind, name: str) -> Callable[..., Any]:
 
 def typed_parameters(function: Callable[..., Any]) -> list[Parameter]:
     """The parameters of a function, or of a class's constructor, with types in place of the text of annotations."""
-    hinted = function.__init__ if inspect.isclass(function) else function
-    hints = get_type_hints(hinted, include_extras=True)
+    annotated = function.__init__ if inspect.isclass(function) else function
+    hints = get_type_hints(annotated, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     return [parameter.replace(annotation=hints.get(parameter.name, Any)) for parameter in parameters]
 

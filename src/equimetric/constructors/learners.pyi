@@ -26,7 +26,7 @@ def abe(
 
     L = Σ_m L_m(B_m) + lambda_div · mean_i Σ_{p<q} [margin_div − ‖B_p(x_i) − B_q(x_i)‖²]₊, each L_m an objective of its
     own, the published one `contrastive`. Members share the configured dimension equally, since they share the head; at
-    unit length they stand side by side. An image passes the rest of the network M times.
+    unit length they are concatenated. An image passes the rest of the network M times.
     """
 
 def attributes(
@@ -71,7 +71,7 @@ def diva(
                     against the keys of earlier batches
 
     L = L(discriminative) + α (L(shared) + L(intra) + L(dance)) + ρ Σ decorrelation(discriminative, other slice).
-    At the test slices of unit length stand side by side, each times its weight, which is declared before training.
+    At the test slices of unit length are concatenated, each times its weight, which is declared before training.
     """
 
 def divide_and_conquer(
@@ -85,7 +85,7 @@ def divide_and_conquer(
     k-means groups the unit-length backbone features of all training images again in every period, and the Hungarian
     method numbers the clusters as before. Rows that are alone of their class in a cluster are not drawn in that
     period, and a cluster of one class has no batches. In the joint phase at the end batches come from all classes and
-    train the embedding as it is evaluated: slices of unit length side by side.
+    train the embedding as it is evaluated: concatenated slices of unit length.
     """
 
 def dreml() -> dict[str, Any]:
@@ -93,8 +93,8 @@ def dreml() -> dict[str, Any]:
 
     The loss is `dreml`, its options those of the method: `members` is L, the D are equal shares of the configured
     dimension, and `proxies = "learned"` compares with learned proxies in place of the coordinate axes. Maps of classes
-    to meta-classes are balanced, drawn by the seed of the run, and a part of the state. Members at unit length stand
-    side by side. On a frozen backbone, or on given features, they are slices of one linear head.
+    to meta-classes are balanced, drawn by the seed of the run, and a part of the state. Members at unit length are
+    concatenated. On a frozen backbone, or on given features, they are slices of one linear head.
     """
 
 def hdc(
@@ -107,7 +107,7 @@ def hdc(
 
     The loss is `hdc`, its options those of the method: `ratios` are the shares of hard pairs, one for each stage, and
     `cascade` lets a member choose among the hard pairs of the one before. Members share the configured dimension
-    equally; at unit length they stand side by side.
+    equally; at unit length they are concatenated.
     """
 
 def hierarchical_divide_and_conquer(
@@ -123,7 +123,7 @@ def hierarchical_divide_and_conquer(
 
     A batch of cluster c trains n(ReLU(mask_c) ⊙ f(x)), and learned masks are pushed to be orthogonal. All clusters
     share one objective. After each split the trunk stands still for a while, and only head and masks move. In the
-    joint phase at the end batches still come from clusters and train the whole embedding, which is what is evaluated.
+    joint phase at the end batches still come from clusters and train the whole embedding, which is evaluated.
     """
 
 def matryoshka(
@@ -133,7 +133,7 @@ def matryoshka(
 ) -> dict[str, Any]:
     r"""One network whose embedding is trained at several lengths: L = Σ_s w_s L_s(f(x)[:s]), each L_s an own objective.
 
-    What is evaluated is the whole embedding; the prefixes are its members, so the table of members shows accuracy and
+    The whole embedding is evaluated; the prefixes are its members, so the table of members shows accuracy and
     threshold consistency by dimension.
     """
 
@@ -161,7 +161,7 @@ def naive_ensemble(
     r"""M networks from different random starts, each with an objective of its own, on the same batches.
 
     The configured dimension is that of all members together, so that an ensemble is compared with one network of the
-    same size of embedding. Members of unit length stand side by side: the cosine is the mean of theirs. On a frozen
+    same size of embedding. Members of unit length are concatenated: the cosine is the mean of theirs. On a frozen
     backbone, or on given features, the members are slices of one linear head, which is the same as a head for each.
     """
 
@@ -216,7 +216,7 @@ def shared_features(
 ) -> dict[str, Any]:
     r"""A slice for classes, and one for triples of three different classes: only shared properties can order these.
 
-    L = L(class) + α · L(shared) + ρ · decorrelation(class, shared). Both slices of unit length stand side by side.
+    L = L(class) + α · L(shared) + ρ · decorrelation(class, shared). Both slices of unit length are concatenated.
     """
 
 def single() -> dict[str, Any]:

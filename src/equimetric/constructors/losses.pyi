@@ -83,12 +83,12 @@ def adaface(
 ) -> Objective:
     r"""AdaFace: class weights of unit length, embeddings of any.
 
-    Classify by angle, with a larger margin of the angle for long embeddings and of the cosine for short ones.
+    Classify by angle, with a larger angular margin for large embedding norms and a larger cosine margin for small.
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos(θ_y − m q) − m − m q), the angle kept
     in (0, π), q = h (‖x‖ − μ)/(σ + 0.001), cut to [−1, 1], a constant. μ and σ are the mean and the deviation of the
-    lengths: in training `rate` parts of the batch's and 1 − rate of those before it. They are part of the state; at
-    first 20 and 100. The class weights are of unit length (`normalize_proxies=True`), the embeddings are not.
+    norms: exponential moving averages with momentum `rate`, initialised to 20 and 100, and part of the state. The
+    class weights are of unit length (`normalize_proxies=True`), the embeddings are not.
     """
 
 @overload
@@ -420,7 +420,7 @@ def center_invariant(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""All proxies equally long, so that no class is favoured; add it to an objective with proxies.
+    r"""Penalize unequal proxy norms, so that no class is favoured; add it to an objective with proxies.
 
     L = mean_c ¼ (‖w_c‖² − mean_k ‖w_k‖²)²
     """
@@ -535,7 +535,7 @@ def combined_margin(
     r"""Classify by cosine with the margins of SphereFace, ArcFace and CosFace at once.
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos φ − m3), φ = m1 θ_y + m2 in radians.
-    Modes: 'plain' for all φ; 'monotone' goes on as (−1)^k cos φ − 2k for φ in [kπ, (k + 1)π], which always falls.
+    Modes: 'plain' for all φ; 'monotone' continues as (−1)^k cos φ − 2k for φ in [kπ, (k + 1)π], which always falls.
     m1=1, m2=0.5, m3=0 is ArcFace, m1=1, m2=0, m3=0.35 is CosFace.
     """
 
@@ -797,7 +797,7 @@ def covariance(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""No two coordinates of the raw embeddings may vary together; add it to any objective.
+    r"""Penalize the covariance of every two coordinates of the raw embeddings; add it to any objective.
 
     L = 1/D Σ_{d≠e} Cov(x_d, x_e)², the covariance over the batch.
     """
@@ -910,7 +910,7 @@ def dynamic_soft_margin(
 ) -> Objective:
     r"""Dynamic soft margin: of each anchor its farthest positive and closest negative, as the paper draws them.
 
-    No margin to choose: each triple weighs as much as the share of triples that violate less.
+    Weigh each triple by the fraction of triples that violate less; there is no margin to choose.
 
     L = mean_{(a,p,n)} F(v) · v, v = s_an − s_ap the violation, F the cumulative distribution of v: a constant, from a
     histogram with `nodes` nodes between −2 and 2 that keeps 1 − `momentum` of its past in every training step. The
@@ -981,7 +981,7 @@ def ephn(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""An anchor need only be close to its closest positive, not to all of its class.
+    r"""Pull an anchor to its closest positive only, not to all of its class.
 
     L = mean_a softplus((s_an − s_ap) / σ), p the most similar positive, n the most similar negative or, `semihard`,
     the most similar one with s_an < s_ap; anchors without either are left out.
@@ -1050,7 +1050,7 @@ def equal_weights(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Every pair of an anchor counts alike; with `epsilon` it is valid-triplet hard mining (VTHM) and nothing else.
+    r"""Weigh all pairs of an anchor equally; with `epsilon` it is valid-triplet hard mining (VTHM) alone.
 
     L = 1/B Σ_i { mean_{j∈P_i} (1 − s_ij) + mean_{k∈N_i} s_ik }
     """
@@ -1116,7 +1116,7 @@ def fastap(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Average precision of each anchor's ranking, made smooth by a soft histogram of its squared distances.
+    r"""Maximize the average precision of each anchor's ranking, smoothed by a soft histogram of its squared distances.
 
     h^±_l = Σ_{P_i or N_i} [1 − |d² − c_l|/Δ]₊ at the nodes c_l = lΔ, Δ = 4/num_bins, H^± their cumulative sums;
     L = 1 − mean_i FastAP_i = mean_i (1/|P_i|) Σ_l h⁺_l H⁻_l / (H⁺_l + H⁻_l), over anchors with positives.
@@ -1262,7 +1262,7 @@ def global_loss(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Distances of little spread among positives and among negatives, with means a margin apart; goes with triplets.
+    r"""Shrink the variance of positive and of negative distances, push their means a margin apart; goes with triplets.
 
     L = var⁺(δ) + var⁻(δ) + λ [mean⁺(δ) − mean⁻(δ) + margin]₊, δ = d²/4 in [0, 1] for unit vectors, λ = `lam`; without
     positives or without negatives the last part is 0.
@@ -1330,7 +1330,7 @@ def gor(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Similarities of negatives with the mean and at most the spread of those of random directions; add it to any loss.
+    r"""Spread negatives out as random directions are, by mean and second moment of similarity; add it to any loss.
 
     L = M₁² + [M₂ − 1/D]₊, M₁ = mean_{negatives} s, M₂ = mean_{negatives} s², D the dimension of the embedding.
     """
@@ -1501,7 +1501,7 @@ def histogram(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""The probability that a random negative pair is more similar than a random positive pair.
+    r"""Minimize the probability that a random negative pair is more similar than a random positive pair.
 
     h^±_r = mean over pairs of [1 − |s − t_r|/Δ]₊ at the nodes t_r = −1 + rΔ, Δ = 2/(num_nodes − 1);
     L = Σ_r h⁻_r Σ_{q≤r} h⁺_q.
@@ -1777,7 +1777,7 @@ def koleo(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Estimated entropy of the embeddings, negated; add it to any objective with a small weight.
+    r"""Maximize the estimated entropy of the embeddings; add it to any objective with a small weight.
 
     L = −mean_i log(min_{j≠i} d_ij + ε), over all other samples of the batch, of any label.
     """
@@ -1851,7 +1851,7 @@ def lifted(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Every positive pair competes with all negatives of both its ends.
+    r"""Compare every positive pair with all negatives of both its ends.
 
     J_ij = log(Σ_{k∈N_i} e^{margin − d_ik} + Σ_{l∈N_j} e^{margin − d_jl}) + d_ij, L = mean_{positives} ½ [J]₊²;
     the mean over ordered pairs is the paper's 1/(2|P|) Σ over unordered ones. The paper trains on raw embeddings
@@ -1871,7 +1871,7 @@ def lifted_generalized(
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
 ) -> Objective:
-    r"""All positives of an anchor together compete with all its negatives.
+    r"""Compare all positives of an anchor together with all its negatives.
 
     L = 1/B Σ_i [log Σ_{j∈P_i} e^{d_ij} + log Σ_{k∈N_i} e^{margin − d_ik}]₊, with −s for d in the cosine geometry. An
     anchor without positives or negatives gives 0; `reduction='valid'` leaves it out of the mean.
@@ -1938,7 +1938,7 @@ def lp(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Short vectors: add it to any objective, with a small weight.
+    r"""Penalize the Lp norm of embeddings or proxies; add it to any objective, with a small weight.
 
     L = mean_i ‖x_i‖_p^power of the embeddings as the network gives them; of the proxies of the other terms with
     references='proxy_set'.
@@ -1979,7 +1979,7 @@ def magface(
 ) -> Objective:
     r"""MagFace: class weights of unit length, embeddings of any.
 
-    Classify by angle with a margin for easy samples to be long, and a pull on all of them to be long.
+    Classify by angle with a margin that grows with the norm, and reward large norms, so the norm measures quality.
 
     L = mean_i −log softmax(z_i)_{y_i} + lam · mean_i (a_i / longest² + 1 / a_i), a = ‖x‖ cut to [shortest, longest],
     z_c = scale · cos θ_c, z_y = scale · cos(θ_y + m(a)) where cos θ_y > 0, m(a) in radians rises from `least_margin` at
@@ -2076,7 +2076,7 @@ def manifold(
     r"""A sample must be closer to the proxy of its meta-class than to others, along the manifold of the batch.
 
     S = e^{2[cos]₊} between all samples and `proxies` proxies, 0 with themselves; S̄ = D^{−½} S D^{−½}, D the row sums;
-    F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that goes on with probability `alpha`.
+    F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that continues with probability `alpha`.
     L = ℓ(F) + `context` · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}) over the proxies k
     of other meta-classes with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
     0 … classes − 1 are grouped into meta-classes at random, of sizes as equal as possible, by `seed`. A walk passes a
@@ -2366,7 +2366,7 @@ def mean_similarity(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Embeddings neither crowded nor spread out; add it to any objective.
+    r"""Pull the mean similarity of a batch towards a target; add it to any objective.
 
     L = (mean_ij s_ij − target)², over all pairs of a batch, each sample with itself included.
     """
@@ -2387,7 +2387,7 @@ def multi_similarity(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Weigh a pair by its own similarity and by how it stands among its anchor's other pairs.
+    r"""Weigh a pair by its own similarity and by its similarity relative to its anchor's other pairs.
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
@@ -2462,7 +2462,7 @@ def multi_similarity_miner(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Weigh a pair by its own similarity and by how it stands among its anchor's other pairs.
+    r"""Weigh a pair by its own similarity and by its similarity relative to its anchor's other pairs.
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
@@ -2747,7 +2747,7 @@ def p2sgrad(
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
 ) -> Objective:
-    r"""The cosine to the right class must be 1 and to the others 0; nothing to tune.
+    r"""Regress the cosine to the right class to 1 and to the others to 0; nothing to tune.
 
     L = mean_i ½ Σ_c (cos θ_ic − 1[c = y_i])², so that ∂L_i/∂cos θ_ic = cos θ_ic − 1[c = y_i] whatever the number of
     classes: the gradient of softmax with its probability replaced by the cosine, which is all that the paper defines.
@@ -2912,7 +2912,7 @@ def pnp(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""The soft number of negatives that stand before each positive, through a function of it.
+    r"""Penalize a function of the soft number of negatives ranked before each positive.
 
     L = mean_q 1/|P_q| Σ_{i∈P_q} f(R_i), R_i = Σ_{n∈N_q} σ((s_qn − s_qi)/τ), over queries with positives. Variants: 'O'
     f = R; 'Iu' (1 + R) log(1 + R) and 'Ib' (bR − log(1 + bR))/b², whose derivative grows with R; 'Ds' log(1 + R) and
@@ -3489,7 +3489,7 @@ def raw(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Relative and absolute weights: term by term the multi-similarity loss.
+    r"""Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
@@ -3567,7 +3567,7 @@ def raw_distance_weighted(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Relative and absolute weights: term by term the multi-similarity loss.
+    r"""Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
@@ -3648,7 +3648,7 @@ def raw_semihard(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Relative and absolute weights: term by term the multi-similarity loss.
+    r"""Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
@@ -3725,7 +3725,7 @@ def raw_vthm(
 ) -> Objective:
     r"""RAW + VTHM: valid-triplet hard mining before RAW weights.
 
-    Relative and absolute weights: term by term the multi-similarity loss.
+    Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
@@ -3801,7 +3801,7 @@ def recall_at_k_surrogate(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Share of the positives that are among the first k, with soft ranks and soft counts.
+    r"""Maximize the fraction of positives among the first k, with soft ranks and soft counts.
 
     r_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ₂), R_q^k = min(Σ_{i∈P_q} σ((k − r_qi)/τ₁), k) / min(k, |P_q|);
     L = mean_q (1 − mean_{k∈ks} R_q^k), k at most the size of the batch; never 0, as σ(0) = ½ for a first rank at k = 1.
@@ -3876,7 +3876,7 @@ def regular_face(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Every proxy far from the nearest one of another class; add it to an objective with proxies.
+    r"""Push every proxy away from the nearest one of another class; add it to an objective with proxies.
 
     L = mean_c max_{k: class(k) ≠ class(c)} cos(w_c, w_k); several centres of one class do not repel one another.
     """
@@ -3895,7 +3895,7 @@ def sigmoid(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Whether a pair is positive, decided for every pair by itself: no softmax ties the pairs of a batch together.
+    r"""Classify each pair independently as positive or negative: no softmax ties the pairs of a batch together.
 
     L = 1/B Σ_i Σ_j −log σ(± (e^τ s_ij + b)), + for positives, − for negatives; τ and b are learned, from
     e^τ = `initial_scale` and b = `initial_bias`. For pairs of two encoders, such as images with their texts, give one
@@ -3966,7 +3966,7 @@ def smooth_ap(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".
+    r"""Maximize the average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".
 
     G_ij = σ((s_qj − s_qi)/τ), AP_q = 1/|P_q| Σ_{i∈P_q} (1 + Σ_{j∈P_q, j≠i} G_ij) / (1 + Σ_{j≠i} G_ij);
     L = mean_q (1 − AP_q) = mean_q 1/|P_q| Σ_i n_i / (1 + p_i + n_i), n_i and p_i the sums over negatives and over the
@@ -4213,7 +4213,7 @@ def spectral(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Distance between the projectors onto the span of the raw embeddings and onto that of the class indicators.
+    r"""Minimize the distance between the projectors onto the span of the embeddings and of the class indicators.
 
     L = ½‖F F⁺ − Y Y⁺‖² = ½(rank F + rank Y) − tr(F F⁺ Y Y⁺), F (B, D) the embeddings, Y (B, K) one-hot labels. Meant
     for large batches with about as many classes as dimensions. The rank counts as constant; where F has less than
@@ -4296,11 +4296,11 @@ def structured_clustering(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Score of the best wrong clustering around K medoids above that of the true one, K the number of classes.
+    r"""Penalize a wrong clustering around K medoids that scores above the true one, K the number of classes.
 
     L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, nearest medoids) with the
     geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
-    greedily and then by `pam_iters` sweeps of exchanges. Medoids and Δ are constants to the gradient. Sums over i and
+    greedily and then by `pam_iters` sweeps of swaps. Medoids and Δ are constants to the gradient. Sums over i and
     the counts in Δ are by the weights of samples; one of weight 0 is no medoid. After t training steps γ is
     gamma · decay^⌊t / decay_steps⌋.
     """
@@ -4376,7 +4376,7 @@ def supcon(
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
 ) -> Objective:
-    r"""Every positive of an anchor classified against all its pairs, other positives included.
+    r"""Classify every positive of an anchor against all its pairs, other positives included.
 
     L = mean_i −1/|P_i| Σ_{p∈P_i} log( e^{s_ip/τ} / Σ_{j≠i} e^{s_ij/τ} ), τ = `temperature`, over anchors with positives
     and negatives; `reduction='batch'` divides by the number of all anchors instead.
@@ -4835,7 +4835,7 @@ def tuplet_margin(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Every positive pair against all the anchor's negatives, with slack on the positive's angle.
+    r"""Compare every positive pair with all the anchor's negatives, with slack on the positive's angle.
 
     L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{scale (cos θ_an − cos(θ_ap − β))}), β = `margin_deg` in degrees: the slack
     keeps the hardest positives from dominating the sum.
@@ -4904,7 +4904,7 @@ def variance(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Every coordinate of the raw embeddings must vary; add it to any objective.
+    r"""Penalize coordinates of the raw embeddings that vary too little; add it to any objective.
 
     L = 1/D Σ_d [deviation − √(Var(x_d) + ε)]₊, the variance over the batch.
     """
@@ -4925,7 +4925,7 @@ def vicreg(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""Positives must coincide while every coordinate varies and no two vary together; raw embeddings.
+    r"""Pull positives together while every coordinate varies and no two vary together; on raw embeddings.
 
     L = λ mean_{positives} ‖z − z'‖²/D + μ/2 (v(Z) + v(Z')) + ν (c(Z) + c(Z')), λ, μ, ν = `invariance`, `variance`,
     `covariance`; v(Z) = 1/D Σ_d [deviation − √(Var(Z_d) + ε)]₊, c(Z) = 1/D Σ_{d≠e} Cov(Z)²_de. Z' is the explicit
@@ -4947,7 +4947,7 @@ def vthm(
 ) -> Objective:
     r"""VTHM: mined pairs, all with the same weight.
 
-    Every pair of an anchor counts alike; with `epsilon` it is valid-triplet hard mining (VTHM) and nothing else.
+    Weigh all pairs of an anchor equally; with `epsilon` it is valid-triplet hard mining (VTHM) alone.
 
     L = 1/B Σ_i { mean_{j∈P_i} (1 − s_ij) + mean_{k∈N_i} s_ik }
     """
@@ -5150,7 +5150,7 @@ def zero_mean(
     class_weight: Tensor | Sequence[float] | None = None,
     reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
-    r"""The coordinates of each vector must add up to 0; add it to any objective, as its paper does to SNR losses.
+    r"""Penalize vectors whose coordinates do not add up to 0; add it to any objective, as its paper does to SNR losses.
 
     L = mean_i |Σ_d x_id| of the embeddings as the network gives them; of the proxies of the other terms with
     references='proxy_set'.

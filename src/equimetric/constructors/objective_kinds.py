@@ -37,46 +37,55 @@ PART_PARAMETERS = {
     "class_weight": keyword("class_weight", Tensor | Sequence[float] | None),
     "reduction": keyword("reduction", RowReduction | Literal["query"] | None),
 }
-"""What every objective takes beside the options of its parts."""
+"""Parameters of every objective besides the options of its parts."""
 
 
 def objective_signatures(name: str) -> list[Signature]:
-    """With the options of the method's own references; or with other references, which have theirs."""
+    """The options of the method with its own references; or with other references, which have their own options."""
     recipe = recipes()[name]
     loss, selection, references = recipe.parts()
-    own = with_recipe(recipe, [loss, selection, references])
+    parameters = merge_recipe_options(recipe, [loss, selection, references])
     named = [REFERENCES[kind] for kind in loss.reference_kinds if kind != references.name and REFERENCES[kind].options]
     others = [with_references(recipe, kind.name, [kind]) for kind in named]
-    if not any(one.default is Parameter.empty and one.name in references.options for one in own.values()):
-        return [Signature(with_parts(own), Objective), *others]
+    if not any(
+        parameter.default is Parameter.empty and parameter.name in references.options
+        for parameter in parameters.values()
+    ):
+        return [Signature(merge_part_parameters(parameters), Objective), *others]
     parts = {part: parameter for part, parameter in PART_PARAMETERS.items() if part != "references"}
-    return [Signature(with_parts(own, parts), Objective), *others, with_references(recipe, None, [])]
+    return [
+        Signature(merge_part_parameters(parameters, parts), Objective),
+        *others,
+        with_references(recipe, None, []),
+    ]
 
 
 def with_references(recipe: Recipe, name: str | None, kind: list[Component]) -> Signature:
     """With references of a named kind and its options, or with any that are made."""
-    options = with_recipe(recipe, [*recipe.parts()[:2], *kind])
+    options = merge_recipe_options(recipe, [*recipe.parts()[:2], *kind])
     annotation = str | References if name is None else Literal[name]
     options["references"] = keyword("references", annotation, Parameter.empty)
-    return Signature(with_parts(options), Objective)
+    return Signature(merge_part_parameters(options), Objective)
 
 
-def with_recipe(recipe: Recipe, parts: Sequence[Component]) -> dict[str, Parameter]:
+def merge_recipe_options(recipe: Recipe, parts: Sequence[Component]) -> dict[str, Parameter]:
     """The options of some parts by name, the first owner's, with the recipe's defaults."""
-    found: dict[str, Parameter] = {}
+    merged: dict[str, Parameter] = {}
     for part in parts:
         for parameter in options_of(part.definition):
-            found.setdefault(parameter.name, parameter)
+            merged.setdefault(parameter.name, parameter)
     for option, selection in parts[0].implies.items():
-        implied = {one.name: one for one in options_of(SELECTIONS[selection].definition)}[option]
-        found.setdefault(option, implied.replace(annotation=implied.annotation | None, default=None))
+        implied = {parameter.name: parameter for parameter in options_of(SELECTIONS[selection].definition)}[option]
+        merged.setdefault(option, implied.replace(annotation=implied.annotation | None, default=None))
     defaults = {**recipe.options, **dict.fromkeys(recipe.context, Parameter.empty)}
-    for option in found.keys() & defaults.keys():
-        found[option] = found[option].replace(default=defaults[option])
-    return found
+    for option in merged.keys() & defaults.keys():
+        merged[option] = merged[option].replace(default=defaults[option])
+    return merged
 
 
-def with_parts(options: dict[str, Parameter], parts: dict[str, Parameter] | None = None) -> tuple[Parameter, ...]:
+def merge_part_parameters(
+    options: dict[str, Parameter], parts: dict[str, Parameter] | None = None
+) -> tuple[Parameter, ...]:
     """Options, the required ones first, and then what every objective takes."""
     merged = {**(PART_PARAMETERS if parts is None else parts), **options}
     if "reduction" in options:
@@ -96,9 +105,9 @@ def describe_method(name: str) -> str:
 
 def build_method(name: str, **options: Any) -> Objective:
     """The objective of one method."""
-    built = objective(name, **options)
-    assert isinstance(built, Objective)
-    return built
+    method_objective = objective(name, **options)
+    assert isinstance(method_objective, Objective)
+    return method_objective
 
 
 # Geometries that are a family of their own have options.
@@ -107,13 +116,13 @@ GEOMETRY_FAMILIES: dict[str, type[Geometry]] = {"lp": LpGeometry, "hyperbolic": 
 
 
 def geometry_signatures(name: str) -> list[Signature]:
-    """None of the built-in geometries has options."""
+    """The options of a geometry family; the built-in geometries have none."""
     family = GEOMETRY_FAMILIES.get(name)
     return [Signature(() if family is None else tuple(typed_parameters(family)), Geometry)]
 
 
 def build_geometry(name: str, *arguments: Any, **options: Any) -> Geometry:
-    """One of a family, or the only one of its name."""
+    """Build a geometry of a family, or look up the only one of its name."""
     return GEOMETRY_FAMILIES[name](*arguments, **options) if name in GEOMETRY_FAMILIES else GEOMETRIES[name]
 
 

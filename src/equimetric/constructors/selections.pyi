@@ -94,7 +94,7 @@ def gist(
     margin: NonNegativeFloat = 0.0,
     margin_kind: Literal['absolute', 'relative'] = 'absolute',
 ) -> Module:
-    r"""All positives, and the negatives that a guide does not find closer to the anchor than its closest positive.
+    r"""Keep all positives, and negatives that a guide does not find closer to the anchor than its closest positive.
 
     A negative n of anchor a is left out where g_an > max_p g_ap − margin, or with margin_kind='relative' where
     g_an > (1 − margin) max_p g_ap: it is likely a positive without the label. The guide's similarities g are those of
@@ -213,7 +213,7 @@ def uniform_histogram(
     neg_per_bin: PositiveInt = 10,
     generator: Generator | None = None,
 ) -> Module:
-    r"""From every bin of a histogram of distances the same number of pairs, drawn with replacement.
+    r"""Draw the same number of pairs, with replacement, from every bin of a histogram of distances.
 
     `num_bins` bins of equal width span the distances of the positives, as many those of the negatives; of each bin
     that is not empty `pos_per_bin` or `neg_per_bin` pairs are drawn. A pair counts as often as it is drawn. Draws from

@@ -1,4 +1,4 @@
-"""Constructors of what training is made of: batches, learners, backbones, heads, data sets."""
+"""Constructors of the parts of training: batches, learners, backbones, heads, data sets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["BACKBONE_FUNCTIONS", "BATCH_FUNCTIONS", "DATASET_FUNCTIONS", "HEAD_F
 def build_learner_table(name: str, **options: Any) -> dict[str, Any]:
     """The value of `learner` in a configuration: a run builds the learner, from its network and objective."""
     build = LEARNERS.find(name).build
-    known = [parameter.name for parameter in options_of(build)]
+    valid_options = [parameter.name for parameter in options_of(build)]
     for option in options:
-        if option not in known:
-            raise EquimetricError(f"learner {name!r} has no option {option!r}; {did_you_mean(option, known)}")
+        if option not in valid_options:
+            raise EquimetricError(f"learner {name!r} has no option {option!r}; {did_you_mean(option, valid_options)}")
     return {"name": name, "options": check_options(f"learner {name!r}", build, options)}
 
 

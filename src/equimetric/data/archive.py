@@ -19,7 +19,7 @@ from equimetric.files import IS_FOLDER, NOT_THERE, unreadable_reason
 __all__ = ["Archive", "ArchiveLoader", "archive_root", "read_lines", "read_number", "read_text"]
 
 MAX_DIGITS = 18
-"""Of a number that fits into 64 bits."""
+"""Digits that always fit into a 64-bit integer."""
 
 
 @dataclass(frozen=True)
@@ -43,29 +43,29 @@ class Archive:
                 return candidate
         raise self.missing(root, next(marker for marker in markers if not (root / marker).exists()))
 
-    def missing(self, root: Path, what: str) -> EquimetricError:
+    def missing(self, root: Path, marker: str) -> EquimetricError:
         """The error for a missing archive, with the expected tree."""
-        found = f"{str(root)!r} has no {what!r}" if root.is_dir() else f"there is no folder {str(root)!r}"
+        problem = f"{str(root)!r} has no {marker!r}" if root.is_dir() else f"there is no folder {str(root)!r}"
         tree = "\n".join(f"  {line}" for line in self.tree.strip().splitlines())
         return EquimetricError(
-            f"{self.title}: {found}; give as root the folder that holds\n{tree}\nIt is published at {self.published}."
+            f"{self.title}: {problem}; give as root the folder that holds\n{tree}\nIt is published at {self.published}."
         )
 
-    def check(self, listed: FileList, *, accept: bool) -> None:
+    def check(self, files: FileList, *, accept: bool) -> None:
         """Compare classes and images of each part with the literature, unless `accept`."""
         if accept:
             return
-        assert listed.parts is not None
-        found = {part: _count(listed.classes, listed.parts, part) for part in self.counts}
-        wrong = [part for part, expected in self.counts.items() if found[part] != expected]
+        assert files.parts is not None
+        counts = {part: _count(files.classes, files.parts, part) for part in self.counts}
+        wrong = [part for part, expected in self.counts.items() if counts[part] != expected]
         if wrong:
             differences = "; ".join(
-                f"{part}: {found[part][0]:,} classes and {found[part][1]:,} images instead of "
+                f"{part}: {counts[part][0]:,} classes and {counts[part][1]:,} images instead of "
                 f"{self.counts[part][0]:,} and {self.counts[part][1]:,}"
                 for part in wrong
             )
             raise EquimetricError(
-                f"{self.title} in {str(listed.root)!r} differs from the literature ({differences}); unpack the archive "
+                f"{self.title} in {str(files.root)!r} differs from the literature ({differences}); unpack the archive "
                 "again, or accept it with accept_counts=True"
             )
 
@@ -89,10 +89,12 @@ class ArchiveLoader:
         self.archive = archive
         self.read = read
         update_wrapper(self, read)
-        shared = inspect.signature(self.__call__)
-        own = [option for option in inspect.signature(read).parameters.values() if option.kind is option.KEYWORD_ONLY]
-        common = [option for option in shared.parameters.values() if option.kind is option.KEYWORD_ONLY]
-        self.__signature__ = shared.replace(parameters=[*common, *own])
+        call = inspect.signature(self.__call__)
+        read_options = [
+            option for option in inspect.signature(read).parameters.values() if option.kind is option.KEYWORD_ONLY
+        ]
+        common_options = [option for option in call.parameters.values() if option.kind is option.KEYWORD_ONLY]
+        self.__signature__ = call.replace(parameters=[*common_options, *read_options])
 
     def __call__(
         self,
@@ -105,18 +107,18 @@ class ArchiveLoader:
         cache: CacheKind = "none",
         decoding: Decoding = "exact",
         accept_counts: bool = False,
-        **own: Any,
+        **options: Any,
     ) -> Dataset:
         """The data set."""
-        listed = self.read(archive_root(root), **own)
-        self.archive.check(listed, accept=accept_counts)
-        outside = first_outside(listed.root, listed.files)
+        file_list = self.read(archive_root(root), **options)
+        self.archive.check(file_list, accept=accept_counts)
+        outside = first_outside(file_list.root, file_list.files)
         if outside is not None:
             raise EquimetricError(
-                f"{self.archive.title} lists a file outside of its folder: {quote(str(listed.files[outside]))}; "
+                f"{self.archive.title} lists a file outside of its folder: {quote(str(file_list.files[outside]))}; "
                 "unpack the archive again"
             )
-        return listed.dataset(
+        return file_list.dataset(
             size=size, channels=channels, damaged=damaged, min_images=min_images, cache=cache, decoding=decoding
         )
 
@@ -124,26 +126,26 @@ class ArchiveLoader:
 def archive_root(root: str | Path) -> Path:
     """The path of an archive, which may be missing so far, but not a pipe or a name that no folder can have."""
     path = Path(root).expanduser()
-    why = unreadable_reason(path)
-    if why not in ("", IS_FOLDER, NOT_THERE):
-        raise EquimetricError(f"{quote(str(path))} {why}; give as root the folder to which the archive was unpacked")
+    reason = unreadable_reason(path)
+    if reason not in ("", IS_FOLDER, NOT_THERE):
+        raise EquimetricError(f"{quote(str(path))} {reason}; give as root the folder to which the archive was unpacked")
     return path
 
 
 def _count(classes: Sequence[str], parts: Sequence[str], part: str) -> tuple[int, int]:
-    members = [name for name, its_part in zip(classes, parts, strict=True) if its_part == part]
+    members = [name for name, class_part in zip(classes, parts, strict=True) if class_part == part]
     return len(set(members)), len(members)
 
 
 def read_lines(file: Path, fields: int, *, skip: int = 0) -> list[list[str]]:
     """The lines of a list file, each split into `fields` fields at white space, without `skip` header lines."""
     rows = []
-    for number, line in enumerate(read_text(file).splitlines(), start=1):
-        if number <= skip or not line.strip():
+    for line_number, line in enumerate(read_text(file).splitlines(), start=1):
+        if line_number <= skip or not line.strip():
             continue
         row = line.split(maxsplit=fields - 1)
         if len(row) != fields:
-            raise EquimetricError(f"line {number} of {str(file)!r} should have {fields} fields: {quote(line)}")
+            raise EquimetricError(f"line {line_number} of {str(file)!r} should have {fields} fields: {quote(line)}")
         rows.append([value.strip() for value in row])
     return rows
 

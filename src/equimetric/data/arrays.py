@@ -43,7 +43,7 @@ def load_features(*, file: str | Path, labels: str | Path | None = None, weights
     """
     file = Path(file).expanduser()
     if file.suffix == ".npy":
-        stored = _labels_beside(file, None if labels is None else Path(labels).expanduser(), weights)
+        stored = _read_labels(file, None if labels is None else Path(labels).expanduser(), weights)
         stored["features"] = _read_npy(file)
     else:
         stored = read_npz(file)
@@ -51,16 +51,16 @@ def load_features(*, file: str | Path, labels: str | Path | None = None, weights
     return array_dataset(file, vectors, take_array(stored, ("labels",), file), stored, weights)
 
 
-def check_vectors(array: NDArray[Any], what: str, file: Path) -> torch.Tensor:
+def check_vectors(array: NDArray[Any], name: str, file: Path) -> torch.Tensor:
     """The (N, D) array of a file in float32; an error where it is none of finite numbers."""
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise EquimetricError(
-            f"the {what} in {str(file)!r} must be numbers of shape (N, D), not {array.dtype} of {array.shape}"
+            f"the {name} in {str(file)!r} must be numbers of shape (N, D), not {array.dtype} of {array.shape}"
         )
     with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is refused below
         vectors = torch.from_numpy(np.asarray(array, dtype=np.float32))
     if not torch.isfinite(vectors).all():
-        raise EquimetricError(f"the {what} in {str(file)!r} have values that are not finite; compute them again")
+        raise EquimetricError(f"the {name} in {str(file)!r} have values that are not finite; compute them again")
     return vectors
 
 
@@ -75,7 +75,7 @@ def array_dataset(
             f"the labels in {str(file)!r} must be {len(images)} integers or texts, one per image, "
             f"not {labels.dtype} of shape {labels.shape}" + (f"; store {advice}" if advice else "")
         )
-    values, numbers = np.unique(labels, return_inverse=True)
+    class_values, label_ids = np.unique(labels, return_inverse=True)
     attributes = {
         name: tuple(map(str, array.tolist()))
         for name, array in stored.items()
@@ -87,12 +87,11 @@ def array_dataset(
         attributes[weights] = _weights(take_array(stored, (weights,), file), len(images), weights, file)
     if "split" in stored:
         attributes["part"] = _parts(stored["split"].tolist(), len(images), file)
-    numbered = torch.from_numpy(numbers.astype(np.int64))
     return Dataset(
         name=file.stem,
         images=images,
-        labels=numbered,
-        class_names=tuple(map(str, values.tolist())),
+        labels=torch.from_numpy(label_ids.astype(np.int64)),
+        class_names=tuple(map(str, class_values.tolist())),
         class_attributes={},
         sample_attributes=attributes,
     )
@@ -159,7 +158,7 @@ def _read_npy(file: Path) -> NDArray[Any]:
     return array
 
 
-def _labels_beside(file: Path, labels: Path | None, weights: str | None) -> dict[str, NDArray[Any]]:
+def _read_labels(file: Path, labels: Path | None, weights: str | None) -> dict[str, NDArray[Any]]:
     labels = labels or file.with_suffix(".csv")
     if unreadable_reason(labels):
         raise EquimetricError(
@@ -167,6 +166,6 @@ def _labels_beside(file: Path, labels: Path | None, weights: str | None) -> dict
         )
     if labels.suffix == ".npy":
         return {"labels": _read_npy(labels)}
-    weighed = () if weights is None else (weights,)
-    columns = read_columns(labels, required=("label", *weighed), optional=("split",))
+    weight_columns = () if weights is None else (weights,)
+    columns = read_columns(labels, required=("label", *weight_columns), optional=("split",))
     return {"labels" if name == "label" else name: np.array(values) for name, values in columns.items()}

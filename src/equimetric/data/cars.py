@@ -48,15 +48,15 @@ def load_cars(root: Path, *, crop_to_box: bool = False) -> FileList:
         raise EquimetricError(
             f"the annotations of the cars in {str(root)!r} are not as published ({error!r}); unpack the archive again"
         ) from None
-    images.sort(key=lambda image: (image.number, image.path))
-    names = {number: f"{number:03d} {name}" for number, name in enumerate(class_names, start=1)}
+    images.sort(key=lambda image: (image.class_number, image.path))
+    names = {class_number: f"{class_number:03d} {name}" for class_number, name in enumerate(class_names, start=1)}
     return FileList(
         name="cars",
         root=root,
         files=[root / image.path for image in images],
-        classes=[names[image.number] for image in images],
+        classes=[names[image.class_number] for image in images],
         class_order=tuple(names.values()),
-        parts=["train" if image.number <= TRAINING_CLASSES else "test" for image in images],
+        parts=["train" if image.class_number <= TRAINING_CLASSES else "test" for image in images],
         boxes=[_box(image) for image in images] if crop_to_box else None,
     )
 
@@ -72,7 +72,7 @@ class _Annotation(NamedTuple):
     """An image of the archive: its path, the number of its class, and the rest of its MATLAB record."""
 
     path: str
-    number: int
+    class_number: int
     record: Any
 
 

@@ -45,10 +45,10 @@ def compress(pixels: Pixels, quality: float, random: np.random.Generator) -> Pix
 
 
 @image_condition("contrast", kind="corruption", strengths=(0.5, 0.3, 0.15))
-def lower_contrast(pixels: Pixels, share: float, random: np.random.Generator) -> Pixels:  # noqa: ARG001
+def lower_contrast(pixels: Pixels, factor: float, random: np.random.Generator) -> Pixels:  # noqa: ARG001
     """50, 30 and 15 % of the contrast around the mean colour."""
     mean = pixels.mean(axis=(0, 1), keepdims=True)
-    return _to_bytes(mean + share * (pixels - mean))
+    return _to_bytes(mean + factor * (pixels - mean))
 
 
 @image_condition("occlusion", kind="corruption", strengths=(0.1, 0.25, 0.4))

@@ -39,16 +39,18 @@ def load_cub(root: Path, *, crop_to_box: bool = False) -> FileList:
     not comparable to those on whole images.
     """
     root = CUB.locate(root, "images.txt", "image_class_labels.txt", "classes.txt", "images")
-    name_of_class = _by_number(root / "classes.txt")
-    numbers = dict(read_lines(root / "image_class_labels.txt", 2))
+    name_of_class = _read_class_names(root / "classes.txt")
+    class_of = dict(read_lines(root / "image_class_labels.txt", 2))
     images = read_lines(root / "images.txt", 2)
-    for number, _ in images:
-        if number not in numbers:
+    for image_id, _ in images:
+        if image_id not in class_of:
             raise EquimetricError(
-                f"'image_class_labels.txt' in {str(root)!r} has no class of image {quote(number)}; "
+                f"'image_class_labels.txt' in {str(root)!r} has no class of image {quote(image_id)}; "
                 "unpack the archive again"
             )
-    class_of_image = {number: read_number(label, root / "image_class_labels.txt") for number, label in numbers.items()}
+    class_of_image = {
+        image_id: read_number(label, root / "image_class_labels.txt") for image_id, label in class_of.items()
+    }
     for label in class_of_image.values():
         if label not in name_of_class:
             raise EquimetricError(f"'classes.txt' in {str(root)!r} has no class {label}; unpack the archive again")
@@ -56,27 +58,27 @@ def load_cub(root: Path, *, crop_to_box: bool = False) -> FileList:
         name="cub",
         root=root,
         files=[root / "images" / path for _, path in images],
-        classes=[name_of_class[class_of_image[number]] for number, _ in images],
-        class_order=tuple(name_of_class[number] for number in sorted(name_of_class)),
-        parts=["train" if class_of_image[number] <= TRAINING_CLASSES else "test" for number, _ in images],
-        boxes=_boxes(root, [number for number, _ in images]) if crop_to_box else None,
+        classes=[name_of_class[class_of_image[image_id]] for image_id, _ in images],
+        class_order=tuple(name_of_class[label] for label in sorted(name_of_class)),
+        parts=["train" if class_of_image[image_id] <= TRAINING_CLASSES else "test" for image_id, _ in images],
+        boxes=_boxes(root, [image_id for image_id, _ in images]) if crop_to_box else None,
     )
 
 
-def _by_number(file: Path) -> dict[int, str]:
-    return {read_number(number, file): name for number, name in read_lines(file, 2)}
+def _read_class_names(file: Path) -> dict[int, str]:
+    return {read_number(class_id, file): name for class_id, name in read_lines(file, 2)}
 
 
-def _boxes(root: Path, numbers: Sequence[str]) -> list[Box]:
+def _boxes(root: Path, image_ids: Sequence[str]) -> list[Box]:
     """The bounding box of each image by its number: x, y, width, height."""
     file = root / "bounding_boxes.txt"
     if not file.exists():
         raise CUB.missing(root, file.name)
-    box_of_image = {number: _box(file, values) for number, *values in read_lines(file, 5)}
-    for number in numbers:
-        if number not in box_of_image:
-            raise EquimetricError(f"{str(file)!r} has no box of image {number}; unpack the archive again")
-    return [box_of_image[number] for number in numbers]
+    box_of_image = {image_id: _box(file, values) for image_id, *values in read_lines(file, 5)}
+    for image_id in image_ids:
+        if image_id not in box_of_image:
+            raise EquimetricError(f"{str(file)!r} has no box of image {image_id}; unpack the archive again")
+    return [box_of_image[image_id] for image_id in image_ids]
 
 
 def _box(file: Path, values: Sequence[str]) -> Box:

@@ -20,43 +20,43 @@ CHECK_VERSION = 2
 
 
 def damaged_files(store: FileStore, *, missing: Damaged = "refuse") -> dict[int, str]:
-    """Which files cannot be read and why: {number: 'path (reason)'}.
+    """Files that cannot be read, with the reason: {index: 'path (reason)'}.
 
     Every file is decoded once, JPEGs at an eighth of their size. The outcome is remembered under `cache_directory()`
     for the same content. Files that are not there raise an error, unless `missing` is 'skip': then they are listed too.
     """
-    absent = [number for number, file in enumerate(store.files) if unreadable_reason(file) == NOT_THERE]
+    absent = [index for index, file in enumerate(store.files) if unreadable_reason(file) == NOT_THERE]
     if absent and missing == "refuse":
-        others = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
+        more = f", nor are {len(absent) - 1:,} others" if len(absent) > 1 else ""
         raise EquimetricError(
             f"the image {quote(str(store.files[absent[0]]))} (number {absent[0] + 1:,} of {len(store.files):,}) is not "
-            f"there{others}; check that the archive was unpacked completely, or leave out what is missing with "
+            f"there{more}; check that the archive was unpacked completely, or leave out what is missing with "
             "damaged='skip'"
         )
     smallest = Resize(1, "square")
     store.forget_hashes()
     record = cache_directory() / "checked" / f"{store.fingerprint(smallest)}-{CHECK_VERSION}.json"
-    by_content = [number for number, content in enumerate(store.hashes) if content != UNREADABLE]
+    hashed = [index for index, content in enumerate(store.hashes) if content != UNREADABLE]
     reasons = _read_record(record)
     if reasons is None:
-        reasons = _find_reasons(store, by_content, smallest)
+        reasons = _find_reasons(store, hashed, smallest)
         # Where this cannot be written the next load checks again.
         with contextlib.suppress(OSError):
-            write_atomically(record, json_document({str(number): reason for number, reason in reasons.items()}))
+            write_atomically(record, json_document({str(index): reason for index, reason in reasons.items()}))
     # What has no content, such as a missing file, may be there the next time.
-    reasons |= _find_reasons(store, sorted({*range(len(store.files))} - {*by_content}), smallest)
-    return {number: f"{store.files[number]} ({reason})" for number, reason in sorted(reasons.items())}
+    reasons |= _find_reasons(store, sorted({*range(len(store.files))} - {*hashed}), smallest)
+    return {index: f"{store.files[index]} ({reason})" for index, reason in sorted(reasons.items())}
 
 
-def _find_reasons(store: FileStore, numbers: Sequence[int], resize: Resize) -> dict[int, str]:
-    """Why each of these files cannot be read, where it cannot."""
+def _find_reasons(store: FileStore, indices: Sequence[int], resize: Resize) -> dict[int, str]:
+    """The reason why a file cannot be read, for each of these that cannot."""
 
-    def check(number: int) -> str:
-        outcome = store.attempt(number, resize, "fast")
+    def check(index: int) -> str:
+        outcome = store.attempt(index, resize, "fast")
         return outcome if isinstance(outcome, str) else ""
 
-    outcomes = map_in_threads(check, numbers, description="Checking images")
-    return {number: reason for number, reason in zip(numbers, outcomes, strict=True) if reason}
+    outcomes = map_in_threads(check, indices, description="Checking images")
+    return {index: reason for index, reason in zip(indices, outcomes, strict=True) if reason}
 
 
 def _read_record(record: Path) -> dict[int, str] | None:
@@ -64,7 +64,7 @@ def _read_record(record: Path) -> dict[int, str] | None:
     if not record.exists():
         return None
     try:
-        return {int(number): reason for number, reason in read_json(record, dict, "").items()}
+        return {int(index): reason for index, reason in read_json(record, dict, "").items()}
     except (DamagedFileError, ValueError) as error:
         problem = error.problem if isinstance(error, DamagedFileError) else f"{record} is damaged ({error})"
         warnings.warn(f"{problem}; the image files are checked again", stacklevel=2)

@@ -49,7 +49,7 @@ class Dataset:
     unless given (`content_fingerprint`). What was left out: `unreadable` image files and other `skipped` files, as
     'path (reason)', and `small_classes` with their numbers of images. `lookalike_reason` says why images of
     different classes look alike, where they do by their nature, such as those of characters. `modalities` are the
-    dimensions of two kinds of feature vectors that stand side by side, by name: an image and its text.
+    dimensions of two concatenated kinds of feature vectors, by name: an image and its text.
     """
 
     name: str
@@ -201,10 +201,10 @@ def _check_labels(dataset: Dataset) -> None:
         raise EquimetricError(
             f"data set {name!r} has {len(dataset.images)} images but {len(labels)} labels; give one label per image"
         )
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0 or highest >= dataset.classes:
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= dataset.classes:
         raise EquimetricError(
-            f"the labels of data set {name!r} run from {lowest} to {highest}, but its {dataset.classes} class names "
+            f"the labels of data set {name!r} run from {low} to {high}, but its {dataset.classes} class names "
             f"allow 0 to {dataset.classes - 1}"
         )
     missing = torch.bincount(labels, minlength=dataset.classes).eq(0).nonzero()
@@ -231,15 +231,15 @@ def content_fingerprint(dataset: Dataset) -> str:
     digest = hashlib.sha256()
     _update_images(digest, dataset.images)
     _update(digest, dataset.labels)
-    described: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "class_names": dataset.class_names,
         "class_attributes": dict(dataset.class_attributes),
         "sample_attributes": {key: values for key, values in dataset.sample_attributes.items() if key != "file"},
     }
     # Data of one modality keep the fingerprint that they always had.
     if dataset.modalities:
-        described["modalities"] = list(dataset.modalities.items())
-    digest.update(json.dumps(described, sort_keys=True).encode())
+        metadata["modalities"] = list(dataset.modalities.items())
+    digest.update(json.dumps(metadata, sort_keys=True).encode())
     return digest.hexdigest()
 
 

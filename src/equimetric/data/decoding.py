@@ -73,14 +73,14 @@ def decode(
         image = _to_channels(image, channels)
     if box is not None:
         image = _crop(image, box, shrunk)
-    return _resize_checked(image, resize)
+    return _check_and_resize(image, resize)
 
 
 def convert_image(image: "PillowImage", *, channels: int, resize: Resize | None) -> "PillowImage":
     """An image of Pillow as `decode` gives that of a file."""
     from PIL import ImageOps
 
-    return _resize_checked(_to_channels(ImageOps.exif_transpose(image), channels), resize)
+    return _check_and_resize(_to_channels(ImageOps.exif_transpose(image), channels), resize)
 
 
 def _to_channels(image: "PillowImage", channels: int) -> "PillowImage":
@@ -90,7 +90,7 @@ def _to_channels(image: "PillowImage", channels: int) -> "PillowImage":
     return image if image.mode == mode else image.convert(mode)
 
 
-def _resize_checked(image: "PillowImage", resize: Resize | None) -> "PillowImage":
+def _check_and_resize(image: "PillowImage", resize: Resize | None) -> "PillowImage":
     if max(image.size) > MAX_ASPECT_RATIO * min(image.size):
         raise ValueError(
             f"{image.width}×{image.height} pixels: one side is more than {MAX_ASPECT_RATIO} times the other"
@@ -102,8 +102,8 @@ def open_image(file: Path | BytesIO) -> "PillowImage":
     """An image of one of `FORMATS` with its header read; raises ValueError or OSError for anything else."""
     from PIL import Image, UnidentifiedImageError
 
-    if isinstance(file, Path) and (why := unreadable_reason(file)):
-        raise ValueError(f"it {why}")
+    if isinstance(file, Path) and (reason := unreadable_reason(file)):
+        raise ValueError(f"it {reason}")
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:

@@ -29,14 +29,14 @@ def draw_support(labels: Tensor, shots: int, seed: int, *, spare: int = 2) -> Te
     if shots < 1:
         raise EquimetricError(f"shots is {shots}; an episode shows at least one image of every class")
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    values, member = torch.unique(labels, return_inverse=True)
-    order = shuffled[member[shuffled].argsort(stable=True)]
-    sizes = torch.bincount(member)
-    rank = torch.arange(len(labels)) - (sizes.cumsum(0) - sizes)[member[order]]
-    given = (sizes - spare).clamp(min=0, max=shots)
-    support = order[rank < given[member[order]]].sort().values
+    classes, class_index = torch.unique(labels, return_inverse=True)
+    order = shuffled[class_index[shuffled].argsort(stable=True)]
+    sizes = torch.bincount(class_index)
+    rank = torch.arange(len(labels)) - (sizes.cumsum(0) - sizes)[class_index[order]]
+    n_shown = (sizes - spare).clamp(min=0, max=shots)
+    support = order[rank < n_shown[class_index[order]]].sort().values
     if not len(support):
         raise EquimetricError(
-            f"none of {len(values)} classes has more than {spare} images, so there is nothing to show; add images"
+            f"none of {len(classes)} classes has more than {spare} images, so there is nothing to show; add images"
         )
     return support

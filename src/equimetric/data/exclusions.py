@@ -1,4 +1,4 @@
-"""What a data set leaves out, and how it is said: damaged files, other files, and classes with few images."""
+"""Reports of what a data set leaves out: damaged files, other files, and classes with few images."""
 
 import contextlib
 import hashlib
@@ -12,13 +12,13 @@ from equimetric.files import cache_directory, write_atomically
 
 __all__ = ["Damaged", "list_first", "report_damaged", "report_skipped", "report_small_classes"]
 
-MAX_NAMES_SHOWN = 5
+MAX_NAMES = 5
 
 Damaged: TypeAlias = Literal["refuse", "skip"]
-"""What to do with image files that cannot be read: raise one error that names them, or warn and leave them out."""
+"""Handling of image files that cannot be read: raise one error that names them, or warn and leave them out."""
 
 
-def list_first(names: Sequence[str], max_names: int = MAX_NAMES_SHOWN) -> str:
+def list_first(names: Sequence[str], max_names: int = MAX_NAMES) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - max_names:,} more" if len(names) > max_names else ""
     return ", ".join(names[:max_names]) + more
@@ -28,13 +28,13 @@ def report_damaged(unreadable: Sequence[str], damaged: Damaged) -> None:
     """Name the files that cannot be read, in an error or, where they are skipped, in a warning."""
     if not unreadable:
         return
-    listed = list_first(unreadable) + (_write_list(unreadable) if len(unreadable) > MAX_NAMES_SHOWN else "")
+    names = list_first(unreadable) + (_write_list(unreadable) if len(unreadable) > MAX_NAMES else "")
     if damaged == "refuse":
         raise EquimetricError(
             f"{len(unreadable)} image file(s) cannot be read; remove or replace them, or leave them out with "
-            f"damaged='skip': {listed}"
+            f"damaged='skip': {names}"
         )
-    _warn(f"{len(unreadable)} image file(s) cannot be read and are left out: {listed}")
+    _warn(f"{len(unreadable)} image file(s) cannot be read and are left out: {names}")
 
 
 def report_skipped(skipped: Sequence[str]) -> None:
@@ -49,8 +49,8 @@ def report_skipped(skipped: Sequence[str]) -> None:
 def report_small_classes(small: Mapping[str, int], min_images: int) -> None:
     """Name the classes with too few images, each with its number."""
     if small:
-        named = list_first([f"{name} ({count})" for name, count in small.items()])
-        _warn(f"{len(small):,} class(es) with fewer than min_images = {min_images} images are left out: {named}")
+        names = list_first([f"{name} ({count})" for name, count in small.items()])
+        _warn(f"{len(small):,} class(es) with fewer than min_images = {min_images} images are left out: {names}")
 
 
 def _warn(message: str) -> None:

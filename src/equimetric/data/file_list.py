@@ -67,27 +67,29 @@ class FileList:
         pixels, unreadable = _decode_all(store, view) if in_memory else (None, damaged_files(store, missing=damaged))
         report_skipped(self.skipped)
         report_damaged(tuple(unreadable.values()), damaged)
-        kept = [number for number in range(len(self.files)) if number not in unreadable]
-        if not kept:
+        keep = [index for index in range(len(self.files)) if index not in unreadable]
+        if not keep:
             raise EquimetricError(f"none of the {len(self.files)} image files of {self.name!r} can be read")
-        small = self._small_classes(kept, min_images)
-        kept = [number for number in kept if self.classes[number] not in small]
-        if not kept:
+        small = self._small_classes(keep, min_images)
+        keep = [index for index in keep if self.classes[index] not in small]
+        if not keep:
             raise EquimetricError(f"no class of {self.name!r} has min_images = {min_images} images; choose a lower one")
         report_small_classes(small, min_images)
-        listed = self
-        if len(kept) < len(self.files):
-            listed = self._only(kept)
-            store = listed._store(channels, cache, decoding)
-            pixels = None if pixels is None else pixels[kept]
-        loaded = listed._assemble(ImageFiles.all_of(store, view) if pixels is None else torch.from_numpy(pixels), store)
+        readable = self
+        if len(keep) < len(self.files):
+            readable = self._select(keep)
+            store = readable._store(channels, cache, decoding)
+            pixels = None if pixels is None else pixels[keep]
+        loaded = readable._assemble(
+            ImageFiles.all_of(store, view) if pixels is None else torch.from_numpy(pixels), store
+        )
         return replace(loaded, unreadable=tuple(unreadable.values()), skipped=tuple(self.skipped), small_classes=small)
 
-    def _small_classes(self, numbers: Sequence[int], min_images: int) -> dict[str, int]:
+    def _small_classes(self, indices: Sequence[int], min_images: int) -> dict[str, int]:
         """Name → images of the classes with fewer than `min_images` of these files; with 1 none are looked for."""
         if min_images == 1:
             return {}
-        images = Counter(self.classes[number] for number in numbers)
+        images = Counter(self.classes[index] for index in indices)
         return {name: images[name] for name in self.class_order if images[name] < min_images}
 
     def _store(self, channels: int, cache: CacheKind, decoding: Decoding) -> FileStore:
@@ -95,16 +97,16 @@ class FileList:
             self.files, root=self.root, boxes=self.boxes, channels=channels, cache=cache, decoding=decoding
         )
 
-    def _only(self, numbers: Sequence[int]) -> "FileList":
+    def _select(self, indices: Sequence[int]) -> "FileList":
         """The list reduced to these files."""
         return replace(
             self,
-            files=[self.files[number] for number in numbers],
-            classes=[self.classes[number] for number in numbers],
-            parts=None if self.parts is None else [self.parts[number] for number in numbers],
-            boxes=None if self.boxes is None else [self.boxes[number] for number in numbers],
+            files=[self.files[index] for index in indices],
+            classes=[self.classes[index] for index in indices],
+            parts=None if self.parts is None else [self.parts[index] for index in indices],
+            boxes=None if self.boxes is None else [self.boxes[index] for index in indices],
             sample_attributes={
-                key: [values[number] for number in numbers] for key, values in self.sample_attributes.items()
+                key: [values[index] for index in indices] for key, values in self.sample_attributes.items()
             },
         )
 
@@ -113,7 +115,7 @@ class FileList:
         class_names = tuple(name for name in self.class_order if name in occurring)
         label_of = {name: label for label, name in enumerate(class_names)}
         labels = torch.tensor([label_of[name] for name in self.classes])
-        attributes = {"file": tuple(store.name(number) for number in range(len(self.files)))}
+        attributes = {"file": tuple(store.name(index) for index in range(len(self.files)))}
         attributes |= {key: tuple(values) for key, values in self.sample_attributes.items()}
         if self.parts is not None:
             attributes["part"] = tuple(self.parts)
@@ -133,15 +135,15 @@ def _decode_all(store: FileStore, view: View) -> tuple[NDArray[np.uint8], dict[i
     """All images (N, C, S, S), and why some cannot be read; those are left black."""
     images = np.zeros((len(store.files), store.channels, view.size, view.size), dtype=np.uint8)
 
-    def attempt(number: int) -> str:
-        outcome = store.attempt(number, view.resize)
+    def attempt(index: int) -> str:
+        outcome = store.attempt(index, view.resize)
         if isinstance(outcome, str):
-            return f"{store.files[number]} ({outcome})"
-        images[number] = view.finish(outcome, None).transpose(2, 0, 1)
+            return f"{store.files[index]} ({outcome})"
+        images[index] = view.finish(outcome, None).transpose(2, 0, 1)
         return ""
 
     reasons = map_in_threads(attempt, range(len(store.files)), description="Reading images")
-    return images, {number: why for number, why in enumerate(reasons) if why}
+    return images, {index: reason for index, reason in enumerate(reasons) if reason}
 
 
 def require_count(option: str, value: object) -> None:
@@ -151,6 +153,6 @@ def require_count(option: str, value: object) -> None:
 
 
 def first_outside(root: Path, files: Sequence[Path]) -> int | None:
-    """The number of the first file whose path leads out of `root`; links inside are not followed."""
-    inside = normpath(root.absolute()).rstrip("/") + "/"
-    return next((n for n, file in enumerate(files) if not normpath(file.absolute()).startswith(inside)), None)
+    """The index of the first file whose path leads out of `root`; links inside are not followed."""
+    prefix = normpath(root.absolute()).rstrip("/") + "/"
+    return next((index for index, file in enumerate(files) if not normpath(file.absolute()).startswith(prefix)), None)

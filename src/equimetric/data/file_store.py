@@ -28,7 +28,7 @@ CacheKind: TypeAlias = Literal["none", "memory", "disk"]
 
 MEMORY_CACHE_BYTES = 2 * 2**30
 CACHE_VERSION = 3  # raise it whenever decoding or resizing gives other pixels, so that older caches are not used
-FILES_PER_HASHING = 1000
+HASH_CHUNK_SIZE = 1000
 UNREADABLE = "unreadable"
 
 
@@ -75,7 +75,7 @@ class FileStore:
         self.stamps: tuple[Stamp | None, ...] | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process needs to read the files itself; caches in memory stay behind."""
+        """State that another process needs to read the files itself; caches in memory are left out."""
         return {
             "files": self.files,
             "root": self.root,
@@ -89,66 +89,64 @@ class FileStore:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def load(self, number: int, resize: Resize | None) -> "PillowImage":
-        """File `number`, decoded and resized; from the cache where there is one."""
+    def load(self, index: int, resize: Resize | None) -> "PillowImage":
+        """File `index`, decoded and resized; from the cache where there is one."""
         if self.cache == "none":
-            return self.decode(number, resize)
+            return self.decode(index, resize)
         if self.cache == "disk":
-            return pillow_image(self._read_disk_cache(number, resize))
-        pixels = self.memory.images.get((number, resize))
+            return pillow_image(self._read_disk_cache(index, resize))
+        pixels = self.memory.images.get((index, resize))
         if pixels is None:
-            pixels = self._pixels(number, resize)
-            self.memory.add((number, resize), pixels)
+            pixels = self._pixels(index, resize)
+            self.memory.add((index, resize), pixels)
         return pillow_image(pixels)
 
-    def decode(self, number: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage":
-        """File `number`, decoded and resized without the cache; `decoding` overrides the store's own."""
-        outcome = self.attempt(number, resize, decoding)
+    def decode(self, index: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage":
+        """File `index`, decoded and resized without the cache; `decoding` overrides the store's own."""
+        outcome = self.attempt(index, resize, decoding)
         if isinstance(outcome, str):
             raise EquimetricError(
-                f"an image cannot be read: {self.files[number]} ({outcome}); remove it, or load with damaged='skip'"
+                f"an image cannot be read: {self.files[index]} ({outcome}); remove it, or load with damaged='skip'"
             )
         return outcome
 
-    def attempt(self, number: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage | str":
-        """File `number`, decoded and resized without the cache, or the reason why it cannot be."""
-        file = self.files[number]
+    def attempt(self, index: int, resize: Resize | None, decoding: Decoding | None = None) -> "PillowImage | str":
+        """File `index`, decoded and resized without the cache, or the reason why it cannot be."""
+        file = self.files[index]
         try:
             return decode(
                 file,
                 channels=self.channels,
                 resize=resize,
-                box=self.box(number),
+                box=self.box(index),
                 decoding=decoding or self.decoding,
             )
         except Exception as error:  # a damaged file can raise almost anything from inside a decoder
             return str(error).replace(str(file), file.name) or type(error).__name__
 
-    def size(self, number: int) -> tuple[float, float]:
-        """Width and height of file `number` by its header, or of its bounding box."""
-        box = self.box(number)
+    def size(self, index: int) -> tuple[float, float]:
+        """Width and height of file `index` by its header, or of its bounding box."""
+        box = self.box(index)
         if box is not None:
             return box[2:]
-        with open_image(self.files[number]) as opened:
+        with open_image(self.files[index]) as opened:
             return opened.size
 
-    def box(self, number: int) -> Box | None:
-        """The bounding box of file `number`, if there are any."""
-        return None if self.boxes is None else self.boxes[number]
+    def box(self, index: int) -> Box | None:
+        """The bounding box of file `index`, if there are any."""
+        return None if self.boxes is None else self.boxes[index]
 
-    def name(self, number: int) -> str:
-        """File `number` relative to `root`."""
-        file = self.files[number]
-        inside = self.root is not None and file.is_relative_to(self.root)
-        return (file.relative_to(self.root) if self.root is not None and inside else file).as_posix()
+    def name(self, index: int) -> str:
+        """File `index` relative to `root`."""
+        file = self.files[index]
+        relative = self.root is not None and file.is_relative_to(self.root)
+        return (file.relative_to(self.root) if self.root is not None and relative else file).as_posix()
 
     @cached_property
     def hashes(self) -> tuple[str, ...]:
         """Content hash of every file, taken once (see `forget_hashes`); `UNREADABLE` where there is none."""
         self.stamps = tuple(map(read_stamp, self.files))
-        blocks = [
-            self.files[start : start + FILES_PER_HASHING] for start in range(0, len(self.files), FILES_PER_HASHING)
-        ]
+        blocks = [self.files[start : start + HASH_CHUNK_SIZE] for start in range(0, len(self.files), HASH_CHUNK_SIZE)]
         hashed = (hash_files(block) for block in blocks)
         tracked = track(hashed, "Hashing files", total=len(blocks)) if len(blocks) > 1 else hashed
         return tuple(digest or UNREADABLE for block in tracked for digest in block)
@@ -162,24 +160,24 @@ class FileStore:
         self.__dict__.pop("hashes", None)
 
     def fingerprint(self, resize: Resize | None) -> str:
-        """Of everything that decoded pixels follow from: content of the files, boxes, decoding and resizing."""
+        """Hash of everything that decoded pixels depend on: content of the files, boxes, decoding and resizing."""
         from PIL import __version__ as pillow_version
 
         digest = hashlib.sha256(f"{CACHE_VERSION} {pillow_version} {self.channels} {resize} {self.decoding}\n".encode())
-        for number, content in enumerate(self.hashes):
-            digest.update(f"{content} {self.box(number)}\n".encode())
+        for index, content in enumerate(self.hashes):
+            digest.update(f"{content} {self.box(index)}\n".encode())
         return digest.hexdigest()[:32]
 
-    def _pixels(self, number: int, resize: Resize | None) -> NDArray[np.uint8]:
-        image = self.decode(number, resize)
+    def _pixels(self, index: int, resize: Resize | None) -> NDArray[np.uint8]:
+        image = self.decode(index, resize)
         return np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, self.channels)
 
-    def _read_disk_cache(self, number: int, resize: Resize | None) -> NDArray[np.uint8]:
+    def _read_disk_cache(self, index: int, resize: Resize | None) -> NDArray[np.uint8]:
         cache = self._disk_cache(resize)
-        pixels = cache.read(number)
+        pixels = cache.read(index)
         if pixels is None:
             warnings.warn(f"{cache.folder} is damaged; the images are decoded and cached again", stacklevel=2)
-            pixels = self._disk_cache(resize, damaged=cache).read(number)
+            pixels = self._disk_cache(resize, damaged=cache).read(index)
             assert pixels is not None
         return pixels
 
@@ -188,9 +186,9 @@ class FileStore:
         with self.lock:
             if self.disk.get(resize) is damaged:
                 folder = cache_directory() / "images" / self.fingerprint(resize)
-                numbers = range(len(self.files))
+                indices = range(len(self.files))
                 images = map_in_threads(
-                    lambda number: self._pixels(number, resize), numbers, description="Decoding images"
+                    lambda index: self._pixels(index, resize), indices, description="Decoding images"
                 )
                 self.disk[resize] = DiskCache.open_or_write(folder, images, self.channels, damaged)
             return self.disk[resize]

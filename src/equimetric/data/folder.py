@@ -46,7 +46,7 @@ def load_folder(
     files_of_class, skipped = _files_by_class(root)
     if min_images < 2:
         require_two_images({name: len(files) for name, files in files_of_class.items()}, REMEDY)
-    listed = FileList(
+    file_list = FileList(
         name=root.resolve().name,
         root=root,
         files=[file for files in files_of_class.values() for file in files],
@@ -54,7 +54,7 @@ def load_folder(
         class_order=tuple(files_of_class),
         skipped=skipped,
     )
-    loaded = listed.dataset(
+    loaded = file_list.dataset(
         size=size,
         channels=channels,
         damaged=damaged,
@@ -74,16 +74,16 @@ def _files_by_class(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
         visible = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
         if not visible:
             raise EquimetricError(f"the folder {quote(str(root))} is empty; put one folder per class into it")
-        listed = {folder.name: list_folder(folder) for folder in visible if folder.is_dir()}
+        by_class = {folder.name: list_folder(folder) for folder in visible if folder.is_dir()}
     except OSError as error:
         raise EquimetricError(
             f"the folder {quote(str(error.filename))} cannot be read ({error.strerror}); check its permissions"
         ) from None
-    if not listed:
+    if not by_class:
         raise EquimetricError(
             f"the folder {quote(str(root))} has no class folders; arrange the images as {root.name}/<class>/<image>"
         )
-    for name in listed:
+    for name in by_class:
         # Class names are written to results, which are text.
         if not is_unicode(name):
             raise EquimetricError(
@@ -92,16 +92,16 @@ def _files_by_class(root: Path) -> tuple[dict[str, list[Path]], list[str]]:
     skipped = [
         f"{entry} (in no class folder)"
         for entry in visible
-        if entry.suffix.lower() in SUFFIXES and entry.name not in listed
+        if entry.suffix.lower() in SUFFIXES and entry.name not in by_class
     ]
-    skipped += [reason for _, others in listed.values() for reason in others]
-    return {name: images for name, (images, _) in listed.items()}, skipped
+    skipped += [reason for _, skipped_files in by_class.values() for reason in skipped_files]
+    return {name: images for name, (images, _) in by_class.items()}, skipped
 
 
 def _require_folder(root: Path) -> None:
     expected = "give the folder that holds one folder per class"
-    why = unreadable_reason(root)
-    if why == NOT_THERE:
+    reason = unreadable_reason(root)
+    if reason == NOT_THERE:
         raise EquimetricError(f"there is no folder {quote(str(root))}; {expected}")
-    if why != IS_FOLDER:
-        raise EquimetricError(f"{quote(str(root))} {why or 'is a file'}; {expected}")
+    if reason != IS_FOLDER:
+        raise EquimetricError(f"{quote(str(root))} {reason or 'is a file'}; {expected}")

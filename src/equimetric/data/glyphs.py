@@ -26,7 +26,7 @@ from equimetric.files import cache_directory, write_atomically
 __all__ = ["load_glyphs"]
 
 DIGEST_BYTES = 32
-"""Of the sha256 at the end of a cache file."""
+"""Bytes of the sha256 at the end of a cache file."""
 
 VERSION = 4  # raise it whenever drawing or merging changes, so that older cache files are not used
 
@@ -66,13 +66,13 @@ def _build(minimum_faces: int) -> _Glyphs:
     characters, classes = merge_lookalikes(pictures)
     labels = classes[np.searchsorted(characters, pictures.characters)]
     by_class = np.argsort(labels, kind="stable")
-    kept = by_class[find_unambiguous(pictures.images[by_class], labels[by_class])]
-    kept = kept[np.bincount(labels[kept], minlength=len(characters))[labels[kept]] >= minimum_faces]
-    remaining, labels_kept = np.unique(labels[kept], return_inverse=True)
+    keep = by_class[find_unambiguous(pictures.images[by_class], labels[by_class])]
+    keep = keep[np.bincount(labels[keep], minlength=len(characters))[labels[keep]] >= minimum_faces]
+    remaining, kept_labels = np.unique(labels[keep], return_inverse=True)
     is_member = np.isin(classes, remaining)
     return _Glyphs(
-        pictures=pictures.take(kept),
-        labels=labels_kept,
+        pictures=pictures.take(keep),
+        labels=kept_labels,
         members=characters[is_member],
         member_labels=np.searchsorted(remaining, classes[is_member]),
     )
@@ -108,7 +108,7 @@ def _cache_file(minimum_faces: int) -> Path:
     from PIL import __version__ as pillow_version
     from PIL import features
 
-    determines = {
+    content = {
         "version": VERSION,
         "minimum_faces": minimum_faces,
         "typefaces": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in face_files()},
@@ -116,7 +116,7 @@ def _cache_file(minimum_faces: int) -> Path:
         "freetype": features.version("freetype2"),
         "unicode": unicodedata.unidata_version,
     }
-    fingerprint = hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()
+    fingerprint = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return cache_directory() / "glyphs" / f"glyphs-{minimum_faces}-{fingerprint[:32]}.npz"
 
 

@@ -39,18 +39,18 @@ def split_held_out(
     order = list(dict.fromkeys(values))
     sizes = [values.count(value) for value in order]
     first_test = _cut(sizes, attribute)
-    others = list(range(first_test))
+    rest = list(range(first_test))
     if seed is not None:
         generator = torch.Generator().manual_seed(derive_seed(seed, "held out"))
-        others = torch.randperm(first_test, generator=generator).tolist()
-    wanted = max(MIN_CLASSES, math.floor(len(values) * validation_fraction))
-    chosen = _validation_blocks([sizes[one] for one in others], wanted, fold + 1)
-    if len(chosen) <= fold:
+        rest = torch.randperm(first_test, generator=generator).tolist()
+    target_size = max(MIN_CLASSES, math.floor(len(values) * validation_fraction))
+    blocks = _validation_blocks([sizes[index] for index in rest], target_size, fold + 1)
+    if len(blocks) <= fold:
         raise EquimetricError(
             f"data.held_out = {attribute!r} leaves {first_test} values beside those of the test, enough for "
-            f"{len(chosen)} folds; set folds to {max(1, len(chosen))} or fewer, or choose an attribute of more values"
+            f"{len(blocks)} folds; set folds to {max(1, len(blocks))} or fewer, or choose an attribute of more values"
         )
-    validating = {order[others[place]] for place in chosen[fold]}
+    validating = {order[rest[index]] for index in blocks[fold]}
     testing = set(order[first_test:])
     parts = ["validation" if value in validating else "test" if value in testing else "train" for value in values]
     train, validation, test = (_rows_of(dataset, parts, part) for part in ("train", "validation", "test"))
@@ -72,15 +72,15 @@ def _cut(sizes: Sequence[int], attribute: str) -> int:
     return min(possible, key=lambda cut: (abs(2 * before[cut] - total), -cut))
 
 
-def _validation_blocks(sizes: Sequence[int], wanted: int, folds: int) -> list[range]:
-    """Disjoint runs of neighbouring superclasses with sizes nearest to the wanted one, nearest first, at most `folds`.
+def _validation_blocks(sizes: Sequence[int], target_size: int, folds: int) -> list[range]:
+    """Disjoint runs of neighbouring superclasses with sizes nearest to `target_size`, nearest first, at most `folds`.
 
     Each leaves enough classes to train on.
     """
     total, before = sum(sizes), list(accumulate(sizes, initial=0))
     used: set[int] = set()
-    found: list[range] = []
-    while len(found) < folds:
+    blocks: list[range] = []
+    while len(blocks) < folds:
         runs = []
         for first in range(len(sizes)):
             for stop in range(first + 1, len(sizes) + 1):
@@ -88,18 +88,18 @@ def _validation_blocks(sizes: Sequence[int], wanted: int, folds: int) -> list[ra
                 if stop - 1 in used or size > total - MIN_CLASSES:
                     break
                 if size >= MIN_CLASSES:
-                    runs.append((abs(size - wanted), first, stop))
-                if size >= wanted:
+                    runs.append((abs(size - target_size), first, stop))
+                if size >= target_size:
                     break
         if not runs:
             break
         _, first, stop = min(runs)
-        found.append(range(first, stop))
-        used |= set(found[-1])
-    return found
+        blocks.append(range(first, stop))
+        used |= set(blocks[-1])
+    return blocks
 
 
 def _rows_of(dataset: Dataset, parts: Sequence[str], part: str) -> Tensor:
     """Ascending rows of the classes of a part."""
-    belongs = torch.tensor([one == part for one in parts])
-    return belongs[dataset.labels].nonzero().squeeze(1)
+    in_part = torch.tensor([class_part == part for class_part in parts])
+    return in_part[dataset.labels].nonzero().squeeze(1)

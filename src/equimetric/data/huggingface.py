@@ -39,16 +39,16 @@ def load_huggingface(
     root = Path(root).expanduser()
     library = import_extra("datasets", "data set 'huggingface'", "datasets", "huggingface", "choose another data set")
     if not root.is_dir():
-        why = unreadable_reason(root) or "is a file"
-        raise EquimetricError(f"{quote(str(root))} {why}; give a folder that save_to_disk has written")
+        reason = unreadable_reason(root) or "is a file"
+        raise EquimetricError(f"{quote(str(root))} {reason}; give a folder that save_to_disk has written")
     try:
-        found = library.load_from_disk(str(root))
+        data = library.load_from_disk(str(root))
     except (OSError, ValueError) as error:
         raise EquimetricError(
             f"{quote(str(root))} is no Hugging Face data set ({error}); write one with save_to_disk"
         ) from None
     return from_huggingface(
-        found, column=column, label=label, size=size, channels=channels, official=official, name=root.name
+        data, column=column, label=label, size=size, channels=channels, official=official, name=root.name
     )
 
 
@@ -65,14 +65,14 @@ def from_huggingface(
     """A `datasets.Dataset`, or a `DatasetDict` of them, as a data set of this package; see `load_huggingface`."""
     splits: dict[str, Any] = dict(data) if isinstance(data, dict) else {"train": data}
     for rows in splits.values():
-        for wanted in (column, label):
-            if wanted not in rows.column_names:
+        for required in (column, label):
+            if required not in rows.column_names:
                 raise EquimetricError(
-                    f"the data set has no column {wanted!r}; {did_you_mean(wanted, rows.column_names)}"
+                    f"the data set has no column {required!r}; {did_you_mean(required, rows.column_names)}"
                 )
-    if official and (other := set(splits) - set(PARTS)):
+    if official and (unknown := set(splits) - set(PARTS)):
         raise EquimetricError(
-            f"the split {sorted(other)[0]!r} is none of {', '.join(PARTS)}; rename it, or leave official out"
+            f"the split {sorted(unknown)[0]!r} is none of {', '.join(PARTS)}; rename it, or leave official out"
         )
     names, labels = number_labels(splits, label)
     values = (row[column] for rows in splits.values() for row in rows.select_columns([column]))
@@ -94,15 +94,16 @@ def number_labels(splits: dict[str, Any], label: str) -> tuple[tuple[str, ...], 
         raise EquimetricError(
             f"the column {label!r} holds {values.dtype} of shape {values.shape}; labels are one integer or text a row"
         )
-    known, numbers = np.unique(values, return_inverse=True)
+    classes, label_ids = np.unique(values, return_inverse=True)
     first = next(iter(splits.values())).features[label]
-    called = [first.int2str(int(one)) for one in known] if hasattr(first, "int2str") else map(str, known.tolist())
-    return tuple(called), torch.from_numpy(numbers.astype(np.int64))
+    ids = classes.tolist()
+    names = [first.int2str(i) for i in ids] if hasattr(first, "int2str") else map(str, ids)
+    return tuple(names), torch.from_numpy(label_ids.astype(np.int64))
 
 
-def stack(values: Iterable[Any], count: int, column: str, size: int, channels: int) -> Tensor:
+def stack(values: Iterable[Any], n: int, column: str, size: int, channels: int) -> Tensor:
     """(N, C, S, S) uint8 of images of Pillow, or (N, D) float32 of lists of numbers."""
-    view, pixels = fit_view(size), np.empty((count, size, size, channels), dtype=np.uint8)
+    view, pixels = fit_view(size), np.empty((n, size, size, channels), dtype=np.uint8)
     vectors: list[Any] = []
     for row, value in enumerate(values):
         if hasattr(value, "convert"):
@@ -116,6 +117,6 @@ def stack(values: Iterable[Any], count: int, column: str, size: int, channels: i
             )
     if not vectors:
         return channels_first(pixels)
-    if len(vectors) < count or len({len(one) for one in vectors}) > 1:
+    if len(vectors) < n or len({len(vector) for vector in vectors}) > 1:
         raise EquimetricError(f"the lists in the column {column!r} have different lengths; give vectors of one length")
     return torch.from_numpy(np.stack(vectors))

@@ -20,7 +20,7 @@ __all__ = ["DiskCache", "MemoryCache"]
 
 
 class MemoryCache:
-    """Images by file number and resizing, until `capacity` bytes are used; later ones are not kept.
+    """Images by file index and resizing, until `capacity` bytes are used; later ones are not kept.
 
     Nothing is evicted: in training every image is needed equally often.
     """
@@ -62,8 +62,8 @@ class DiskCache:
             return None
         offset, height, width, _ = table.T
         ends = [0, *(height * width * channels).cumsum().tolist()]
-        whole = [*offset.tolist(), len(memory)] == ends
-        return cls(folder, inode, memory, table, channels) if whole else None
+        complete = [*offset.tolist(), len(memory)] == ends
+        return cls(folder, inode, memory, table, channels) if complete else None
 
     @classmethod
     def open_or_write(
@@ -74,26 +74,26 @@ class DiskCache:
         images   (H, W, C) arrays, taken only to write them
         """
 
-        def find() -> "DiskCache | None":
-            found = cls.open(folder, channels)
-            return None if found is None or (damaged is not None and found.inode == damaged.inode) else found
+        def open_undamaged() -> "DiskCache | None":
+            cache = cls.open(folder, channels)
+            return None if cache is None or (damaged is not None and cache.inode == damaged.inode) else cache
 
         try:
-            # Asked before it is opened: another process may write it in between.
-            was_there = (folder / "table.npy").exists()
-            found = find()
-            if found is None:
-                if damaged is None and was_there:
+            # Checked before it is opened: another process may write it in between.
+            existed = (folder / "table.npy").exists()
+            cache = open_undamaged()
+            if cache is None:
+                if damaged is None and existed:
                     warnings.warn(f"{folder} is damaged; the images are decoded and cached again", stacklevel=2)
                 with unfinished_folder(folder) as unfinished:
-                    found = find() or cls.write(folder, unfinished, images, channels)
+                    cache = open_undamaged() or cls.write(folder, unfinished, images, channels)
         except OSError as error:
-            why = explain_write_error(error)
+            reason = explain_write_error(error)
             raise StorageError(
-                f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {why}; "
+                f"the cache of decoded images cannot be written to {str(folder.parent)!r}: {reason}; "
                 "choose another place with the environment variable EQUIMETRIC_CACHE, or cache='memory' or 'none'"
             ) from None
-        return found
+        return cache
 
     @classmethod
     def write(cls, folder: Path, unfinished: Path, images: Iterable[NDArray[np.uint8]], channels: int) -> "DiskCache":
@@ -119,8 +119,8 @@ class DiskCache:
         assert written is not None
         return written
 
-    def read(self, number: int) -> NDArray[np.uint8] | None:
+    def read(self, index: int) -> NDArray[np.uint8] | None:
         """(H, W, C) pixels of one image, or None where they are damaged."""
-        offset, height, width, crc = self.table[number].tolist()
+        offset, height, width, crc = self.table[index].tolist()
         flat = np.asarray(self.memory[offset : offset + height * width * self.channels])
         return flat.reshape(height, width, self.channels) if crc32(flat.data) == crc else None

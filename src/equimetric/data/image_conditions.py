@@ -1,7 +1,7 @@
 """Conditions of test images, such as "blur:2": what a camera, a codec or a change of place does to a picture.
 
 A condition changes an image after the test view, at three levels, and keeps its size. What is random follows from the
-pixels themselves, so an image looks the same whatever its place in a data set; all levels share their draws, so that a
+pixels themselves, so an image looks the same at any position in a data set; all levels share their draws, so that a
 higher one goes farther in the same direction.
 """
 
@@ -81,12 +81,12 @@ class ImageCondition:
 
     @property
     def record(self) -> ConditionRecord:
-        """What it does."""
+        """Its registry entry."""
         return IMAGE_CONDITIONS[self.name]
 
     @property
     def fingerprint(self) -> str:
-        """Name, level and strength: what identifies changed images beside the unchanged ones."""
+        """Name, level and strength, which distinguish changed images from unchanged ones."""
         return f"{self} {self.record.strengths[self.level - 1]!r}"
 
     def __call__(self, pixels: Pixels) -> Pixels:
@@ -110,4 +110,4 @@ def parse_condition(text: str) -> ImageCondition:
 def list_conditions(kind: ConditionKind | None = None) -> list[ImageCondition]:
     """All conditions of a kind, or of every kind, at all levels: corruptions first, by name."""
     records = sorted(IMAGE_CONDITIONS.values(), key=lambda record: (record.kind, record.name))
-    return [ImageCondition(one.name, level) for one in records if kind in (None, one.kind) for level in LEVELS]
+    return [ImageCondition(record.name, level) for record in records if kind in (None, record.kind) for level in LEVELS]

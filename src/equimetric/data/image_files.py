@@ -25,13 +25,13 @@ __all__ = ["ImageFiles", "channels_first"]
 class ImageFiles:
     """Some files of a store through a view: behaves like a uint8 tensor (N, C, S, S) that is decoded when indexed.
 
-    `images[5]` is one image, `images[indices]` a batch; both decode. `subset`, `with_view` and `under` decode nothing.
-    With a condition every image is changed after the view.
+    `images[5]` is one image, `images[indices]` a batch; both decode. `subset`, `with_view` and `with_condition` decode
+    nothing. With a condition every image is changed after the view.
     """
 
     store: FileStore = field(repr=False)
     view: View
-    numbers: NDArray[np.int64] = field(repr=False)
+    file_indices: NDArray[np.int64] = field(repr=False)
     condition: ImageCondition | None = None
 
     @classmethod
@@ -40,7 +40,7 @@ class ImageFiles:
         return cls(store, view, np.arange(len(store.files)))
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.file_indices)
 
     @property
     def shape(self) -> torch.Size:
@@ -55,7 +55,7 @@ class ImageFiles:
     @property
     def files(self) -> tuple[Path, ...]:
         """The path of each image."""
-        return tuple(self.store.files[number] for number in self.numbers)
+        return tuple(self.store.files[index] for index in self.file_indices)
 
     def fingerprint(self) -> str:
         """The sha256 of file contents, boxes, channels, decoding, view and condition; nothing is decoded."""
@@ -63,13 +63,13 @@ class ImageFiles:
         digest = hashlib.sha256(f"{tuple(self.shape)} {self.view} {store.decoding}\n".encode())
         if self.condition is not None:
             digest.update(f"{self.condition.fingerprint}\n".encode())
-        for number in self.numbers.tolist():
-            digest.update(f"{store.hashes[number]} {store.box(number)}\n".encode())
+        for index in self.file_indices.tolist():
+            digest.update(f"{store.hashes[index]} {store.box(index)}\n".encode())
         return digest.hexdigest()
 
     def subset(self, indices: Tensor) -> "ImageFiles":
         """The images at these indices, still in their files."""
-        return replace(self, numbers=self.numbers[indices.numpy()])
+        return replace(self, file_indices=self.file_indices[indices.numpy()])
 
     def with_view(self, view: View) -> "ImageFiles":
         """The same files through another view."""
@@ -93,7 +93,7 @@ class ImageFiles:
 
     def load(self, index: int, rng: RandomStream | None) -> NDArray[np.uint8]:
         """One image (S, S, C); a random view takes its random numbers from `rng`."""
-        pixels = self.view.finish(self.store.load(int(self.numbers[index]), self.view.resize), rng)
+        pixels = self.view.finish(self.store.load(int(self.file_indices[index]), self.view.resize), rng)
         return pixels if self.condition is None else self.condition(pixels)
 
 

@@ -1,4 +1,4 @@
-"""Which files are images: the formats that are read, their suffixes, and the files of a folder."""
+"""Image formats that are read, their suffixes, and the image files of a folder."""
 
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +31,7 @@ OTHER_FORMATS = {
 MAX_MARK_BYTES = 16
 
 NOTES = frozenset({".txt", ".md", ".json", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".html", ".log", ".db", ".ini"})
-"""Suffixes of what often lies beside images and is none: notes, annotations, the files of file managers."""
+"""Suffixes of other files that often lie next to images: notes, annotations, the files of file managers."""
 
 
 def detect_unsupported_format(file: Path | BytesIO) -> str:
@@ -44,27 +44,27 @@ def detect_unsupported_format(file: Path | BytesIO) -> str:
                 head = stream.read(MAX_MARK_BYTES)
         except OSError:
             return ""
-    return next((name for (place, mark), name in OTHER_FORMATS.items() if head.startswith(mark, place)), "")
+    return next((name for (offset, mark), name in OTHER_FORMATS.items() if head.startswith(mark, offset)), "")
 
 
 def list_folder(folder: Path) -> tuple[list[Path], list[str]]:
     """The visible image files of a folder, sorted, and its other entries but notes, as 'path (reason)'."""
-    images, others = [], []
+    images, skipped = [], []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or entry.suffix.lower() in NOTES:
             continue
         if reason := non_image_reason(entry):
-            others.append(f"{entry} ({reason})")
+            skipped.append(f"{entry} ({reason})")
         else:
             images.append(entry)
-    return images, others
+    return images, skipped
 
 
 def non_image_reason(entry: Path) -> str:
     """'' for a file whose suffix is that of an image, else why it is skipped."""
-    why = unreadable_reason(entry)
-    if why:
-        return "is a broken link" if why == NOT_THERE else why
+    reason = unreadable_reason(entry)
+    if reason:
+        return "is a broken link" if reason == NOT_THERE else reason
     if entry.suffix.lower() in SUFFIXES:
         return ""
     return f"{detect_unsupported_format(entry) or entry.suffix or 'no suffix'} is not read"

@@ -39,7 +39,7 @@ def load_inaturalist(root: Path) -> FileList:
     Per class: `supercategory`, such as 'Aves'.
     """
     root = INATURALIST.locate(root, IMAGES, *LISTS.values())
-    paths = [(part, _inside(root / file, line)) for part, file in LISTS.items() for line in _lines(root / file)]
+    paths = [(part, _image_path(root / file, line)) for part, file in LISTS.items() for line in _lines(root / file)]
     species = [f"{path.parts[1]}/{path.parts[2]}" for _, path in paths]
     return FileList(
         name="inaturalist",
@@ -56,7 +56,7 @@ def _lines(file: Path) -> list[str]:
     return [line.strip() for line in read_text(file).splitlines() if line.strip()]
 
 
-def _inside(file: Path, line: str) -> PurePosixPath:
+def _image_path(file: Path, line: str) -> PurePosixPath:
     """train_val2018/<supercategory>/<class>/<image>, without the folders that a list puts in front of it."""
     parts = PurePosixPath(line).parts
     start = parts.index(IMAGES) if IMAGES in parts else -1

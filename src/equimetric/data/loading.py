@@ -70,7 +70,7 @@ class Loader:
                 yield indices, chosen
             return
         pool = ThreadPoolExecutor(self.workers)
-        pending: deque[_Pending] = deque()
+        pending: deque[_PendingBatch] = deque()
         try:
             while True:
                 pending.extend(
@@ -97,7 +97,7 @@ class Loader:
         load: Callable[[int, RandomStream], NDArray[np.uint8]],
         step: int,
         indices: Tensor,
-    ) -> "_Pending":
+    ) -> "_PendingBatch":
         size = self.images.shape[2] if self.view is None else self.view.size
         batch = np.empty((len(indices), size, size, self.images.shape[1]), dtype=np.uint8)
         chosen, rng = indices.tolist(), batch_streams(self.seed, step, len(indices))
@@ -105,13 +105,13 @@ class Loader:
         def fill(position: int) -> None:
             batch[position] = load(chosen[position], rng[position])
 
-        return _Pending(
+        return _PendingBatch(
             indices, channels_first(batch), [pool.submit(fill, position) for position in range(len(chosen))]
         )
 
 
 @dataclass(frozen=True, eq=False)
-class _Pending:
+class _PendingBatch:
     """A batch whose images are being decoded."""
 
     indices: Tensor

@@ -53,14 +53,16 @@ def load_manifest(
     """
     file = Path(file).expanduser()
     superclasses = _names(superclass)
-    weighed = () if weights is None else (weights,)
-    columns = read_columns(file, required=(path, label, *superclasses, *weighed), optional=(split, mark, *BOX_COLUMNS))
+    weight_columns = () if weights is None else (weights,)
+    columns = read_columns(
+        file, required=(path, label, *superclasses, *weight_columns), optional=(split, mark, *BOX_COLUMNS)
+    )
     base = file.parent if root is None else Path(root).expanduser()
     labels = columns[label]
     for row, value in enumerate(labels, start=1):
         if not value:
             raise EquimetricError(f"row {row} of {str(file)!r} has no {label!r}; give every image a label")
-    listed = FileList(
+    file_list = FileList(
         name=file.stem,
         root=base,
         files=_files(columns[path], base, file, outside_root=outside_root),
@@ -69,9 +71,9 @@ def load_manifest(
         parts=_parts(columns.get(split), columns.get(mark), file),
         boxes=_boxes(columns, file),
         class_attributes={name: _superclass_of(labels, columns[name], file) for name in superclasses},
-        sample_attributes={name: columns[name] for name in weighed},
+        sample_attributes={name: columns[name] for name in weight_columns},
     )
-    return listed.dataset(
+    return file_list.dataset(
         size=size,
         channels=channels,
         damaged=damaged,
@@ -84,11 +86,11 @@ def load_manifest(
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
     """The columns of an option that takes one, several or none."""
-    given = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
-    for name in given:
+    names = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    for name in names:
         if not isinstance(name, str):
             raise EquimetricError(f"superclass names a column, or a list of columns, not {quote(name)}")
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(names))
 
 
 def _files(names: Sequence[str], root: Path, file: Path, *, outside_root: bool) -> list[Path]:
@@ -105,7 +107,7 @@ def _files(names: Sequence[str], root: Path, file: Path, *, outside_root: bool) 
 
 
 class UnknownColumnError(EquimetricError):
-    """A list without a column that is wanted.
+    """A list lacks a required column.
 
     Attributes:
         columns: those that it has.
@@ -137,9 +139,11 @@ def _read_csv(file: Path) -> dict[str, list[str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({error})") from None
     header, *body = rows or [[]]
-    for number, row in enumerate(body, start=2):
+    for line_number, row in enumerate(body, start=2):
         if len(row) != len(header):
-            raise EquimetricError(f"line {number} of {str(file)!r} has {len(row)} cells; the header has {len(header)}")
+            raise EquimetricError(
+                f"line {line_number} of {str(file)!r} has {len(row)} cells; the header has {len(header)}"
+            )
     return {name.strip(): [row[column].strip() for row in body] for column, name in enumerate(header)}
 
 
@@ -186,22 +190,24 @@ def _parts(split: Sequence[str] | None, mark: Sequence[str] | None, file: Path) 
 
 def _superclass_of(labels: Sequence[str], superclasses: Sequence[str], file: Path) -> dict[str, str]:
     """The superclass of each label, which must be the same in all its rows."""
-    found: dict[str, str] = {}
+    superclass_of: dict[str, str] = {}
     for row, (label, superclass) in enumerate(zip(labels, superclasses, strict=True), start=1):
-        if found.setdefault(label, superclass) != superclass:
+        if superclass_of.setdefault(label, superclass) != superclass:
             raise EquimetricError(
                 f"row {row} of {str(file)!r} puts the label {label!r} into {superclass!r}, another row into "
-                f"{found[label]!r}; a label has one superclass"
+                f"{superclass_of[label]!r}; a label has one superclass"
             )
-    return found
+    return superclass_of
 
 
 def _boxes(columns: Mapping[str, Sequence[str]], file: Path) -> list[Box | None] | None:
-    present = [name for name in BOX_COLUMNS if name in columns]
-    if not present:
+    box_columns = [name for name in BOX_COLUMNS if name in columns]
+    if not box_columns:
         return None
-    if len(present) < len(BOX_COLUMNS):
-        raise EquimetricError(f"{str(file)!r} has the columns {', '.join(present)}; a bounding box needs x, y, w and h")
+    if len(box_columns) < len(BOX_COLUMNS):
+        raise EquimetricError(
+            f"{str(file)!r} has the columns {', '.join(box_columns)}; a bounding box needs x, y, w and h"
+        )
     boxes: list[Box | None] = []
     for row, cells in enumerate(zip(*(columns[name] for name in BOX_COLUMNS), strict=True), start=1):
         if not any(cells):

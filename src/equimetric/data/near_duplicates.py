@@ -20,11 +20,11 @@ from equimetric.errors import EquimetricError
 __all__ = ["MAX_BITS", "MAX_DIFFERENCE", "NearDuplicate", "grey_thumbnails", "near_duplicates"]
 
 MAX_BITS, MAX_DIFFERENCE = 6, 8.0
-"""Of a 64-bit hash, and of 255: near-duplicates differ by no more."""
+"""Largest differences of near-duplicates: bits of a 64-bit hash, and mean grey level out of 255."""
 
 THUMBNAIL = 32
-ROWS_PER_BLOCK, COLUMNS_PER_BLOCK = 256, 8192
-PAIRS_PER_BLOCK = 8192
+ROW_CHUNK_SIZE, COLUMN_CHUNK_SIZE = 256, 8192
+PAIR_CHUNK_SIZE = 8192
 """Blocks of hashes and of thumbnails that stay in a processor's cache."""
 
 
@@ -51,9 +51,9 @@ class NearDuplicate:
 
     def describe(self, dataset: Dataset) -> str:
         """'train a.jpg ~ test b.jpg: 2 of 64 bits and 1.3 of 255 apart'."""
-        how = "equal" if self.exact else f"{self.bits} of 64 bits and {self.difference:.1f} of 255 apart"
+        distance = "equal" if self.exact else f"{self.bits} of 64 bits and {self.difference:.1f} of 255 apart"
         first, second = self.names(dataset)
-        return f"{self.parts[0]} {first} ~ {self.parts[1]} {second}: {how}"
+        return f"{self.parts[0]} {first} ~ {self.parts[1]} {second}: {distance}"
 
 
 def near_duplicates(
@@ -81,20 +81,22 @@ def near_duplicates(
         raise EquimetricError(f"most_bits must be from 0 to 64, the bits of a hash, not {most_bits}")
     thumbnails = grey_thumbnails(dataset.images) if thumbnails is None else thumbnails
     hashes, flat = difference_hashes(thumbnails), thumbnails.flatten(1).numpy()
-    everything = np.arange(len(dataset))
-    compared = [(everything, everything)]
+    all_rows = np.arange(len(dataset))
+    pairs_of_parts = [(all_rows, all_rows)]
     if split is not None:
-        compared = [(one.numpy(), other.numpy()) for one, other in combinations(split.parts().values(), 2)]
-    found = [_alike(one, other, flat, hashes, most_bits, most_difference, limit) for one, other in compared]
-    alike = _most_similar(np.concatenate(found), limit)
-    digests = _digests(dataset.images, {int(index) for index in alike[:, :2].ravel()})
+        pairs_of_parts = [(left.numpy(), right.numpy()) for left, right in combinations(split.parts().values(), 2)]
+    matches = [
+        _match_parts(left, right, flat, hashes, most_bits, most_difference, limit) for left, right in pairs_of_parts
+    ]
+    similar = _most_similar(np.concatenate(matches), limit)
+    digests = _digests(dataset.images, {int(index) for index in similar[:, :2].ravel()})
     part_of = _part_names(dataset, split)
     return [
         NearDuplicate(
             first, second, (part_of[first], part_of[second]), bits, difference, digests[first] == digests[second]
         )
         for (first, second, bits), difference in zip(
-            alike[:, :3].astype(int).tolist(), alike[:, 3].tolist(), strict=True
+            similar[:, :3].astype(int).tolist(), similar[:, 3].tolist(), strict=True
         )
     ]
 
@@ -113,7 +115,7 @@ def grey_thumbnails(images: Images) -> Tensor:
 
     def thumbnail(index: int) -> NDArray[np.uint8]:
         if isinstance(images, ImageFiles):
-            pixels = view.finish(images.store.decode(int(images.numbers[index]), resize, "fast"), None)
+            pixels = view.finish(images.store.decode(int(images.file_indices[index]), resize, "fast"), None)
         else:
             pixels = view_tensor(images[index], view, None)
         grey: NDArray[np.uint8] = np.rint(pixels.mean(axis=2)).astype(np.uint8)
@@ -131,7 +133,7 @@ def difference_hashes(thumbnails: Tensor) -> NDArray[np.uint64]:
     return np.packbits(brighter, axis=1).view(np.uint64).squeeze(1)
 
 
-def _alike(
+def _match_parts(
     first: NDArray[np.int64],
     second: NDArray[np.int64],
     thumbnails: NDArray[np.uint8],
@@ -144,29 +146,29 @@ def _alike(
 
     Of a set that is compared with itself every pair counts once.
     """
-    itself, found = first is second, np.empty((0, 4))
-    for start in range(0, len(first), ROWS_PER_BLOCK):
-        rows = first[start : start + ROWS_PER_BLOCK, None]
-        for begin in range(0, len(second), COLUMNS_PER_BLOCK):
-            columns = second[None, begin : begin + COLUMNS_PER_BLOCK]
+    same_set, matches = first is second, np.empty((0, 4))
+    for start in range(0, len(first), ROW_CHUNK_SIZE):
+        rows = first[start : start + ROW_CHUNK_SIZE, None]
+        for column in range(0, len(second), COLUMN_CHUNK_SIZE):
+            columns = second[None, column : column + COLUMN_CHUNK_SIZE]
             bits = np.bitwise_count(hashes[rows] ^ hashes[columns])
-            near = np.nonzero((bits <= most_bits) & (rows < columns) if itself else bits <= most_bits)
-            pairs = np.column_stack([rows[near[0], 0], columns[0, near[1]]])
+            candidates = np.nonzero((bits <= most_bits) & (rows < columns) if same_set else bits <= most_bits)
+            pairs = np.column_stack([rows[candidates[0], 0], columns[0, candidates[1]]])
             difference = _mean_differences(thumbnails, pairs)
-            alike = difference <= most_difference
-            described = np.column_stack([pairs, bits[near], difference])[alike]
-            found = _most_similar(np.concatenate([found, described]), limit)
-        if len(found) >= limit:  # a data set of nearly equal images would take long
+            similar = difference <= most_difference
+            rows_bits_difference = np.column_stack([pairs, bits[candidates], difference])[similar]
+            matches = _most_similar(np.concatenate([matches, rows_bits_difference]), limit)
+        if len(matches) >= limit:  # a data set of nearly equal images would take long
             break
-    return found
+    return matches
 
 
 def _mean_differences(thumbnails: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
     """(P,) mean absolute differences of the thumbnails (N, 1024) of pairs (P, 2)."""
     differences = np.empty(len(pairs))
-    for start in range(0, len(pairs), PAIRS_PER_BLOCK):
-        one, other = (thumbnails[rows].astype(np.int16) for rows in pairs[start : start + PAIRS_PER_BLOCK].T)
-        differences[start : start + PAIRS_PER_BLOCK] = np.abs(one - other).mean(axis=1)
+    for start in range(0, len(pairs), PAIR_CHUNK_SIZE):
+        left, right = (thumbnails[rows].astype(np.int16) for rows in pairs[start : start + PAIR_CHUNK_SIZE].T)
+        differences[start : start + PAIR_CHUNK_SIZE] = np.abs(left - right).mean(axis=1)
     return differences
 
 
@@ -178,5 +180,5 @@ def _most_similar(pairs: NDArray[np.float64], limit: int) -> NDArray[np.float64]
 
 def _digests(images: Images, indices: set[int]) -> dict[int, str]:
     if isinstance(images, ImageFiles):
-        return {index: images.store.hashes[images.numbers[index]] for index in indices}
+        return {index: images.store.hashes[images.file_indices[index]] for index in indices}
     return {index: hashlib.sha256(images[index].contiguous().numpy().data).hexdigest() for index in indices}

@@ -17,7 +17,7 @@ __all__ = ["load_omniglot"]
 
 FOLDERS = {"train": "images_background", "test": "images_evaluation"}
 
-ALIKE = "different characters consist of similar strokes"
+LOOKALIKE_REASON = "different characters consist of similar strokes"
 
 OMNIGLOT = Archive(
     title="Omniglot",
@@ -50,11 +50,11 @@ def load_omniglot(
     if root.suffix == ".npz":
         return _from_arrays(root, accept_counts)
     root = OMNIGLOT.locate(root, *FOLDERS.values())
-    listed = _list_files(root)
-    OMNIGLOT.check(listed, accept=accept_counts)
-    dark_ink = listed.dataset(size=size, channels=1, damaged=damaged, min_images=min_images, in_memory=True)
+    file_list = _list_files(root)
+    OMNIGLOT.check(file_list, accept=accept_counts)
+    dark_ink = file_list.dataset(size=size, channels=1, damaged=damaged, min_images=min_images, in_memory=True)
     assert isinstance(dark_ink.images, torch.Tensor)
-    return dark_ink.replace(images=255 - dark_ink.images, lookalike_reason=ALIKE)
+    return dark_ink.replace(images=255 - dark_ink.images, lookalike_reason=LOOKALIKE_REASON)
 
 
 def _list_files(root: Path) -> FileList:
@@ -63,11 +63,11 @@ def _list_files(root: Path) -> FileList:
         for character in sorted((root / folder).glob("*/*")):
             if not character.is_dir() or character.name.startswith("."):
                 continue
-            found, others = list_folder(character)
-            files += found
-            skipped += others
-            classes += [f"{character.parent.name}/{character.name}"] * len(found)
-            parts += [part] * len(found)
+            images, skipped_files = list_folder(character)
+            files += images
+            skipped += skipped_files
+            classes += [f"{character.parent.name}/{character.name}"] * len(images)
+            parts += [part] * len(images)
     if not files:
         raise OMNIGLOT.missing(root, f"{FOLDERS['train']}/<alphabet>/<character>/<image>")
     order = tuple(dict.fromkeys(classes))
@@ -89,13 +89,13 @@ def _from_arrays(file: Path, accept_counts: bool) -> Dataset:
     if parts is None:
         raise EquimetricError(f"{str(file)!r} has no array 'split' that says train or test for every image")
     names = [loaded.class_names[label] for label in loaded.labels.tolist()]
-    listed = FileList("omniglot", file, [file] * len(names), names, loaded.class_names, parts)
-    OMNIGLOT.check(listed, accept=accept_counts)
-    others = dict(loaded.sample_attributes)
-    alphabet_of = dict(zip(names, others.pop("alphabet", ()), strict=False))
+    file_list = FileList("omniglot", file, [file] * len(names), names, loaded.class_names, parts)
+    OMNIGLOT.check(file_list, accept=accept_counts)
+    attributes = dict(loaded.sample_attributes)
+    alphabet_of = dict(zip(names, attributes.pop("alphabet", ()), strict=False))
     return loaded.replace(
         name="omniglot",
-        lookalike_reason=ALIKE,
-        sample_attributes=others,
+        lookalike_reason=LOOKALIKE_REASON,
+        sample_attributes=attributes,
         class_attributes={"alphabet": tuple(alphabet_of[name] for name in loaded.class_names)} if alphabet_of else {},
     )

@@ -24,23 +24,23 @@ def load_pairs(*, file: str | Path, first: str = "image", second: str = "text", 
 
     Arrays `image` (N, D₁), `text` (N, D₂), `labels` (N,) and optionally `item` (N,) and `split`; `first` and `second`
     give the modalities' arrays other names. Row i of both is one item. An item of several texts has several rows, with
-    its image in each and the same number or name in `item`. Both modalities stand side by side in `Dataset.images`,
+    its image in each and the same number or name in `item`. Both modalities are concatenated in `Dataset.images`,
     (N, D₁ + D₂), and `Dataset.modalities` tells their dimensions.
     """
     file = Path(file).expanduser()
     stored = read_tensors(file) if file.suffix == ".safetensors" else read_npz(file)
     if first == second:
         raise EquimetricError(f"first and second are both {first!r}; name the arrays of two modalities")
-    one, other = (check_vectors(take_array(stored, (name,), file), repr(name), file) for name in (first, second))
-    if len(one) != len(other):
+    left, right = (check_vectors(take_array(stored, (name,), file), repr(name), file) for name in (first, second))
+    if len(left) != len(right):
         raise EquimetricError(
-            f"{first!r} has {len(one)} rows and {second!r} {len(other)} in {str(file)!r}; give both the same number, "
+            f"{first!r} has {len(left)} rows and {second!r} {len(right)} in {str(file)!r}; give both the same number, "
             "row i of one belonging to row i of the other"
         )
     if ITEM in stored:
-        stored[ITEM] = check_items(stored[ITEM], len(one), file)
-    found = array_dataset(file, torch.cat([one, other], 1), take_array(stored, ("labels",), file), stored, weights)
-    return found.replace(modalities={first: one.shape[1], second: other.shape[1]})
+        stored[ITEM] = check_items(stored[ITEM], len(left), file)
+    data = array_dataset(file, torch.cat([left, right], 1), take_array(stored, ("labels",), file), stored, weights)
+    return data.replace(modalities={first: left.shape[1], second: right.shape[1]})
 
 
 def check_items(items: NDArray[Any], rows: int, file: Path) -> NDArray[Any]:

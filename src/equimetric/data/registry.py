@@ -55,15 +55,15 @@ def dataset_descriptions() -> tuple[DatasetDescription, ...]:
 def load_dataset(name: str, /, **options: object) -> Dataset:
     """The data set of that name; `dataset_descriptions` lists the names, and the options of each."""
     load = DATASETS.find(name)
-    known = describe_dataset(name)
+    description = describe_dataset(name)
     for option in options:
-        if option not in (*known.required, *known.options):
-            raise unknown_name(f"option of data set {name!r}", option, (*known.required, *known.options))
-    for option in known.required:
+        if option not in (*description.required, *description.options):
+            raise unknown_name(f"option of data set {name!r}", option, (*description.required, *description.options))
+    for option in description.required:
         if option not in options:
             raise EquimetricError(f"data set {name!r} needs the option {option!r}; give it a value")
     for option, value in options.items():
-        if isinstance(known.options.get(option), bool) and not isinstance(value, bool):
+        if isinstance(description.options.get(option), bool) and not isinstance(value, bool):
             raise EquimetricError(f"option {option!r} of data set {name!r} is true or false, not {quote(value)}")
     for option in path_options(name) & options.keys():
         if not isinstance(options[option], str | PathLike | None):

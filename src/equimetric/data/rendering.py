@@ -128,13 +128,13 @@ def render(minimum_faces: int) -> Pictures:
     faces_of = {
         character: [face for face, covered in enumerate(coverage) if character in covered] for character in candidates
     }
-    wanted = {character: faces for character, faces in faces_of.items() if len(faces) >= minimum_faces}
-    opened = [open_face(file) for file in files]
-    drawn: list[tuple[NDArray[np.uint8], int, int]] = []
-    for character, faces in track(wanted.items(), "Drawing characters", total=len(wanted)):
+    chosen = {character: faces for character, faces in faces_of.items() if len(faces) >= minimum_faces}
+    fonts = [open_face(file) for file in files]
+    pictures: list[tuple[NDArray[np.uint8], int, int]] = []
+    for character, faces in track(chosen.items(), "Drawing characters", total=len(chosen)):
         for face in faces:
-            image = draw(opened[face], chr(character))
+            image = draw(fonts[face], chr(character))
             if image is not None and image.any():
-                drawn.append((image, character, face))
-    images, characters, faces_drawn = zip(*drawn, strict=True)
+                pictures.append((image, character, face))
+    images, characters, faces_drawn = zip(*pictures, strict=True)
     return Pictures(np.stack(images), np.array(characters, dtype=np.int64), np.array(faces_drawn, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Training classes that arrive in rounds, to measure what a model forgets when it goes on learning."""
+"""Training classes that arrive in rounds, to measure what a model forgets as it learns more."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ from equimetric.seeding import derive_seed
 __all__ = ["Keep", "divide_rounds", "train_in_round"]
 
 Keep: TypeAlias = Literal["all", "latest"]
-"""What a round trains on: the classes of all rounds so far, or of this one alone."""
+"""Classes that a round trains on: those of all rounds so far, or of this one alone."""
 
 MIN_CLASSES, MIN_IMAGES = 2, 2
 
@@ -40,13 +40,13 @@ def divide_rounds(
             f"{len(classes)} training classes cannot arrive in {of} rounds of at least {MIN_CLASSES}; "
             "choose fewer rounds"
         )
-    tested = _draw_tested(classes, position, test_share)
-    bounds = [number * len(classes) // of for number in range(of + 1)]
-    found = []
+    is_test = _draw_test_rows(classes, position, test_share)
+    bounds = [r * len(classes) // of for r in range(of + 1)]
+    rounds = []
     for first, stop in pairwise(bounds):
-        arrives = (position >= first) & (position < stop)
-        found.append((rows[arrives & ~tested], rows[arrives & tested]))
-    return found
+        in_round = (position >= first) & (position < stop)
+        rounds.append((rows[in_round & ~is_test], rows[in_round & is_test]))
+    return rounds
 
 
 def train_in_round(
@@ -64,13 +64,13 @@ def train_in_round(
     return replace(split, train=rows, rounds=tuple(test if test_share else train for train, test in rounds))
 
 
-def _draw_tested(classes: Tensor, position: Tensor, share: float) -> Tensor:
-    """(M,) whether a row is set aside, given the number of its class among the sorted ones."""
-    tested = torch.zeros(len(position), dtype=torch.bool)
-    for number, label in enumerate(classes.tolist()):
-        own = (position == number).nonzero().flatten()
-        count = max(MIN_IMAGES, math.floor(len(own) * share)) if share else 0
-        if len(own) - count >= MIN_IMAGES:
+def _draw_test_rows(classes: Tensor, position: Tensor, test_share: float) -> Tensor:
+    """(M,) mask of the rows set aside, given the position of each row's class among the sorted ones."""
+    is_test = torch.zeros(len(position), dtype=torch.bool)
+    for class_index, label in enumerate(classes.tolist()):
+        members = (position == class_index).nonzero().flatten()
+        count = max(MIN_IMAGES, math.floor(len(members) * test_share)) if test_share else 0
+        if len(members) - count >= MIN_IMAGES:
             generator = torch.Generator().manual_seed(derive_seed(label, "rounds"))
-            tested[own[torch.randperm(len(own), generator=generator)[:count]]] = True
-    return tested
+            is_test[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+    return is_test

@@ -68,14 +68,14 @@ def frechet_distance(first: Tensor, second: Tensor) -> float:
     means = [vectors.double().mean(0) for vectors in (first, second)]
     centred = [vectors.double() - mean for vectors, mean in zip((first, second), means, strict=True)]
     directions = torch.linalg.qr(torch.cat(centred).T).Q
-    within = [vectors @ directions for vectors in centred]
-    one, other = (vectors.T @ vectors / (len(vectors) - 1) for vectors in within)
-    ridge = RIDGE * torch.eye(len(one), dtype=torch.float64)
-    values, axes = torch.linalg.eigh(one + ridge)
+    projected = [vectors @ directions for vectors in centred]
+    cov1, cov2 = (vectors.T @ vectors / (len(vectors) - 1) for vectors in projected)
+    ridge = RIDGE * torch.eye(len(cov1), dtype=torch.float64)
+    values, axes = torch.linalg.eigh(cov1 + ridge)
     root = (axes * values.clamp(min=0).sqrt()) @ axes.T
-    trace_of_root = torch.linalg.eigvalsh(root @ (other + ridge) @ root).clamp(min=0).sqrt().sum()
-    trace_of_root = trace_of_root + RIDGE * (first.shape[1] - len(one))
-    return float((means[0] - means[1]).square().sum() + one.trace() + other.trace() - 2 * trace_of_root)
+    trace_of_root = torch.linalg.eigvalsh(root @ (cov2 + ridge) @ root).clamp(min=0).sqrt().sum()
+    trace_of_root = trace_of_root + RIDGE * (first.shape[1] - len(cov1))
+    return float((means[0] - means[1]).square().sum() + cov1.trace() + cov2.trace() - 2 * trace_of_root)
 
 
 def shifted_splits(
@@ -116,26 +116,26 @@ def shifted_splits(
         )
     means = means.double()
     recent: Exchanges = deque(maxlen=(30 if easier else 5) if remember is None else remember)
-    found = [_record(means, sides, class_names, 0, 0)]
-    while found[-1].swaps < swaps:
-        swapped, recent, moved = _swap(means, sides, recent, min(step, swaps - found[-1].swaps), easier)
+    splits = [_record(means, sides, class_names, 0, 0)]
+    while splits[-1].swaps < swaps:
+        swapped, recent, moved = _swap(means, sides, recent, min(step, swaps - splits[-1].swaps), easier)
         if not moved:
             break
         sides = swapped
-        found.append(_record(means, sides, class_names, found[-1].swaps + moved, 0))
-    while found[-1].removals < removals:
-        last = found[-1]
-        swapped, then_recent, moved = _swap(means, sides, recent, step, easier=False)
+        splits.append(_record(means, sides, class_names, splits[-1].swaps + moved, 0))
+    while splits[-1].removals < removals:
+        last = splits[-1]
+        swapped, swap_recent, moved = _swap(means, sides, recent, step, easier=False)
         after_swap = _record(means, swapped, class_names, last.swaps + moved, last.removals)
         if after_swap.distance > last.distance:
-            sides, recent = swapped, then_recent
-            found.append(after_swap)
+            sides, recent = swapped, swap_recent
+            splits.append(after_swap)
             continue
         count = min(step, removals - last.removals)
         leaving = [set(_nearest_to_other(means, sides, side, easier=False)[:count]) for side in (0, 1)]
         sides = [sorted(set(sides[side]) - leaving[side]) for side in (0, 1)]
-        found.append(_record(means, sides, class_names, last.swaps, last.removals + count))
-    return found
+        splits.append(_record(means, sides, class_names, last.swaps, last.removals + count))
+    return splits
 
 
 def _swap(
@@ -162,10 +162,10 @@ def _swap(
 
 def _nearest_to_other(means: Tensor, sides: Sequence[Sequence[int]], side: int, easier: bool) -> list[int]:
     """The classes of a side by  ‖m − μ_other‖ − ‖m − μ_own‖, ascending; descending if `easier`."""
-    own, other = means[list(sides[side])], means[list(sides[1 - side])]
-    score = (own - other.mean(0)).norm(dim=1) - (own - own.mean(0)).norm(dim=1)
+    own_means, other_means = means[list(sides[side])], means[list(sides[1 - side])]
+    score = (own_means - other_means.mean(0)).norm(dim=1) - (own_means - own_means.mean(0)).norm(dim=1)
     order = score.argsort(descending=easier, stable=True).tolist()
-    return [sides[side][place] for place in order]
+    return [sides[side][index] for index in order]
 
 
 def _record(

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 MIN_CLASSES = 7  # half are for the test, and each part needs two classes to tell apart
-NAMES_SHOWN = 5
+MAX_NAMES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +48,17 @@ class Split:
     def parts(self) -> dict[str, Tensor]:
         """The parts by name; cohort and calibration where there are any."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
-        others = {"cohort": self.cohort, "calibration": self.calibration}
-        return parts | {name: rows for name, rows in others.items() if rows is not None}
+        optional = {"cohort": self.cohort, "calibration": self.calibration}
+        return parts | {name: rows for name, rows in optional.items() if rows is not None}
 
-    def train_on(self, *names: str) -> "Split":
+    def with_train_parts(self, *names: str) -> "Split":
         """The split with further parts among the training rows; they are empty then."""
         parts = self.parts()
         train = torch.cat([self.train, *(parts[name] for name in names)]).sort().values
-        left = {name: rows[:0] if name in names else rows for name, rows in parts.items()}
+        remaining = {name: rows[:0] if name in names else rows for name, rows in parts.items()}
         query, gallery = (None, None) if "test" in names else (self.query, self.gallery)
         return replace(
-            self, train=train, validation=left["validation"], test=left["test"], query=query, gallery=gallery
+            self, train=train, validation=remaining["validation"], test=remaining["test"], query=query, gallery=gallery
         )
 
     def without_test(self) -> "Split":
@@ -179,10 +179,10 @@ def _require_disjoint(dataset: Dataset, parts: Mapping[str, Tensor]) -> None:
     part_of_class: dict[int, str] = {}
     for part, indices in parts.items():
         for label in torch.unique(dataset.labels[indices]).tolist():
-            other = part_of_class.setdefault(label, part)
-            if other != part:
+            earlier = part_of_class.setdefault(label, part)
+            if earlier != part:
                 raise EquimetricError(
-                    f"class {dataset.class_names[label]!r} of data set {dataset.name!r} is in {other} and in {part}; "
+                    f"class {dataset.class_names[label]!r} of data set {dataset.name!r} is in {earlier} and in {part}; "
                     "parts must share no class: change the split, or leave it out of the data and split by class"
                 )
 
@@ -220,16 +220,20 @@ def _with_validation(
             f"set folds to {ring} or fewer"
         )
     if seed is not None:
-        place = torch.randperm(ring, generator=torch.Generator().manual_seed(derive_seed(seed, "folds")))
-        position = place[position]
+        shuffled = torch.randperm(ring, generator=torch.Generator().manual_seed(derive_seed(seed, "folds")))
+        position = shuffled[position]
     # Position of a class after the first training class, going round the ring.
-    turn = (position - fold * ring // folds) % ring
-    rest = _indices(~testing)
-    return Split(train=rest[turn < ring - held_out], validation=rest[turn >= ring - held_out], test=_indices(testing))
+    ring_position = (position - fold * ring // folds) % ring
+    non_test = _indices(~testing)
+    return Split(
+        train=non_test[ring_position < ring - held_out],
+        validation=non_test[ring_position >= ring - held_out],
+        test=_indices(testing),
+    )
 
 
-def _indices(chosen: Tensor) -> Tensor:
-    return chosen.nonzero().squeeze(1)
+def _indices(mask: Tensor) -> Tensor:
+    return mask.nonzero().squeeze(1)
 
 
 def require_pairs(dataset: Dataset, remedy: str = "") -> None:
@@ -240,17 +244,17 @@ def require_pairs(dataset: Dataset, remedy: str = "") -> None:
 
 def require_two_images(images_per_class: Mapping[str, int], remedy: str = "") -> None:
     """Raise an error that names the first few classes with fewer than two images, and a further remedy."""
-    lonely = [name for name, count in images_per_class.items() if count < 2]
-    if not lonely:
+    small = [name for name, count in images_per_class.items() if count < 2]
+    if not small:
         return
     remedy = remedy and f", {remedy}"
-    if len(lonely) == 1:
-        found = "one image" if images_per_class[lonely[0]] else "no image"
+    if len(small) == 1:
+        count_text = "one image" if images_per_class[small[0]] else "no image"
         raise EquimetricError(
-            f"class {lonely[0]!r} has {found}; every class needs at least two, remove it or add images{remedy}"
+            f"class {small[0]!r} has {count_text}; every class needs at least two, remove it or add images{remedy}"
         )
-    names = ", ".join(repr(name) for name in lonely[:NAMES_SHOWN]) + (", …" if len(lonely) > NAMES_SHOWN else "")
+    names = ", ".join(repr(name) for name in small[:MAX_NAMES]) + (", …" if len(small) > MAX_NAMES else "")
     raise EquimetricError(
-        f"{len(lonely)} classes have fewer than two images ({names}); every class needs at least two, "
+        f"{len(small)} classes have fewer than two images ({names}); every class needs at least two, "
         f"remove them or add images{remedy}"
     )

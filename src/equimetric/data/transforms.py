@@ -82,8 +82,8 @@ class RandomAffine:
         The inverse of the motion:  p = A⁻¹ (p' − t),  A = s·R·H.  In these coordinates x is in half widths and y in
         half heights, so A is conjugated with D = diag(width, height); only their ratio `aspect` matters.
         """
-        drawn = torch.rand(count, 5, generator=generator, device=generator.device) * 2 - 1
-        angle, size, shear, shift_x, shift_y = drawn.unbind(1)
+        parameters = torch.rand(count, 5, generator=generator, device=generator.device) * 2 - 1
+        angle, size, shear, shift_x, shift_y = parameters.unbind(1)
         angle = torch.deg2rad(angle * self.degrees)
         slant = torch.tan(torch.deg2rad(shear * self.shear))
         smallest, largest = self.scale

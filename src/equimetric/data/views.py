@@ -47,9 +47,9 @@ class RandomStream:
         """A number from low to high."""
         return low + (high - low) * next(self.numbers)
 
-    def below(self, count: int) -> int:
-        """One of 0 … count − 1."""
-        return int(count * next(self.numbers))
+    def randint(self, n: int) -> int:
+        """A whole number from 0 to n − 1."""
+        return int(n * next(self.numbers))
 
 
 def batch_streams(seed: int, step: int, count: int) -> list[RandomStream]:
@@ -83,7 +83,7 @@ class Resize:
         size = (self.side, self.side)
         if self.how == "shorter":
             shorter = min(image.size)
-            width, height = (self.side * length // shorter for length in image.size)
+            width, height = (self.side * side // shorter for side in image.size)
             size = (width, height)
         return image if image.size == size else image.resize(size, Image.Resampling.BILINEAR)
 
@@ -120,7 +120,7 @@ class RandomCrop:
                 "resize it to at least that first"
             )
         rng = _require_rng(rng)
-        left, top = rng.below(image.width - self.side + 1), rng.below(image.height - self.side + 1)
+        left, top = rng.randint(image.width - self.side + 1), rng.randint(image.height - self.side + 1)
         return image.crop((left, top, left + self.side, top + self.side))
 
 
@@ -158,7 +158,7 @@ class RandomResizedCrop:
             proportion = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
             crop_width, crop_height = round(math.sqrt(area * proportion)), round(math.sqrt(area / proportion))
             if 0 < crop_width <= width and 0 < crop_height <= height:
-                left, top = rng.below(width - crop_width + 1), rng.below(height - crop_height + 1)
+                left, top = rng.randint(width - crop_width + 1), rng.randint(height - crop_height + 1)
                 return left, top, crop_width, crop_height
         crop_width, crop_height = width, height
         if width / height < self.ratio[0]:
@@ -182,9 +182,11 @@ class View:
     def __post_init__(self) -> None:
         if self.crop is None and (self.resize is None or self.resize.how == "shorter"):
             raise EquimetricError("a view must end in a square: give it a crop, or resize by 'square' or 'fit'")
-        kept = self.resize.side if self.resize else math.inf
-        if isinstance(self.crop, CenterCrop | RandomCrop) and self.crop.side > kept:
-            raise EquimetricError(f"a crop of {self.crop.side} pixels does not fit into images resized to {kept}")
+        resized_side = self.resize.side if self.resize else math.inf
+        if isinstance(self.crop, CenterCrop | RandomCrop) and self.crop.side > resized_side:
+            raise EquimetricError(
+                f"a crop of {self.crop.side} pixels does not fit into images resized to {resized_side}"
+            )
 
     @property
     def size(self) -> int:

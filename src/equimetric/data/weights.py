@@ -32,9 +32,9 @@ def _number(text: str, name: str, row: int) -> float:
     except ValueError:
         number = float("nan")
     if not isfinite(number) or number < 0:
-        given = f"is {quote(text)}" if text else "is missing"
+        fault = f"is {quote(text)}" if text else "is missing"
         raise EquimetricError(
-            f"data.weights = {quote(name)}: the weight of image {row:,} {given}; give every image a finite number of 0 "
+            f"data.weights = {quote(name)}: the weight of image {row:,} {fault}; give every image a finite number of 0 "
             "or more, which is how often it counts"
         )
     return number

@@ -31,7 +31,7 @@ ROWS_PER_PART = 256
 PLAN, LOCK = "plan.json", ".lock"
 PATH, LABEL = "path", "label"
 METADATA = "equimetric"
-"""Key in the metadata of the file, which say what its embeddings are from."""
+"""Metadata key of the file with the origin of its embeddings."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,18 @@ class ImageList:
     labels: tuple[str, ...] | None = None
 
     def rows(self, start: int, stop: int) -> ImageList:
-        """Some of them."""
+        """A range of rows."""
         labels = None if self.labels is None else self.labels[start:stop]
         return ImageList(self.names[start:stop], self.files[start:stop], labels)
 
 
 PartTables: TypeAlias = Callable[[Embedder, Sequence[ImageList], Callable[[int], None]], Iterator[tuple[int, Any]]]
-"""Computes the tables of some parts, in any order, with their places; the last argument counts images."""
+"""Yields (index, table) for every part, in any order; the last argument is called with the number of images done."""
 
 
 @dataclass(frozen=True)
 class BulkEmbeddings:
-    """What was written: the file, how many images, how many of them before, and those that could not be read."""
+    """Result of `embed_files`: the file, numbers of images and of those embedded before, and the unreadable ones."""
 
     file: Path
     images: int
@@ -70,7 +70,7 @@ def list_image_files(source: str | Path, column: str = PATH) -> ImageList:
     """
     source = Path(source)
     if source.is_dir():
-        return list_below(source)
+        return list_images_recursively(source)
     if source.suffix.lower() not in (".csv", ".parquet"):
         raise EquimetricError(
             f"{quote(str(source))} is neither a folder nor a table; give images as a folder, .csv or .parquet"
@@ -87,7 +87,7 @@ def list_image_files(source: str | Path, column: str = PATH) -> ImageList:
     return ImageList(names, tuple(source.parent / name for name in names), labels)
 
 
-def list_below(folder: Path) -> ImageList:
+def list_images_recursively(folder: Path) -> ImageList:
     """The image files of a folder and of those below it, hidden ones left out."""
     files = []
     for above, folders, names in os.walk(folder):
@@ -99,9 +99,9 @@ def list_below(folder: Path) -> ImageList:
         ]
     if not files:
         raise EquimetricError(f"there are no images below {quote(str(folder))}; give a folder that holds some")
-    inside = [file.relative_to(folder) for file in files]
-    labels = tuple(one.parts[0] for one in inside) if all(len(one.parts) > 1 for one in inside) else None
-    return ImageList(tuple(one.as_posix() for one in inside), tuple(files), labels)
+    relative = [file.relative_to(folder) for file in files]
+    labels = tuple(path.parts[0] for path in relative) if all(len(path.parts) > 1 for path in relative) else None
+    return ImageList(tuple(path.as_posix() for path in relative), tuple(files), labels)
 
 
 def read_columns(file: Path) -> dict[str, list[Any]]:
@@ -131,7 +131,7 @@ def embed_files(
     Parts of the result are kept in a folder beside it until all are there; the same call after a kill computes only
     those that are missing. Files that cannot be read are left out, and named in the result.
 
-    tables  how parts are computed, such as `tables_on_ray`; by default in this process
+    tables  computes the parts, such as `tables_on_ray`; by default in this process
     """
     target = Path(out)
     if target.suffix.lower() != ".parquet":
@@ -144,14 +144,14 @@ def embed_files(
     try:
         require_plan(work, model, images, rows_per_part)
         lists = [images.rows(start, start + rows_per_part) for start in range(0, len(images.files), rows_per_part)]
-        parts = [work / f"{number:06d}.parquet" for number in range(len(lists))]
-        missing = [number for number, part in enumerate(parts) if not part.exists()]
+        parts = [work / f"{index:06d}.parquet" for index in range(len(lists))]
+        missing = [index for index, part in enumerate(parts) if not part.exists()]
         total = len(images.files)
-        resumed = total - sum(len(lists[number].files) for number in missing)
+        resumed = total - sum(len(lists[index].files) for index in missing)
         with show_progress("Embedding", total, completed=resumed) as advance:
-            wanted = [lists[number] for number in missing]
-            for place, table in (tables or tables_here)(model, wanted, advance) if wanted else ():
-                write_table(table, parts[missing[place]])
+            missing_lists = [lists[index] for index in missing]
+            for position, table in (tables or local_tables)(model, missing_lists, advance) if missing_lists else ():
+                write_table(table, parts[missing[position]])
         damaged = join_parts(parts, target)
         for file in (*parts, work / PLAN, work / LOCK):
             file.unlink()
@@ -161,18 +161,18 @@ def embed_files(
     return BulkEmbeddings(target, total, resumed, damaged)
 
 
-def tables_here(
+def local_tables(
     model: Embedder, parts: Sequence[ImageList], advance: Callable[[int], None]
 ) -> Iterator[tuple[int, Any]]:
     """The tables of parts, computed by this process."""
-    for number, part in enumerate(parts):
-        yield number, part_table(model, part, advance)
+    for index, part in enumerate(parts):
+        yield index, part_table(model, part, advance)
 
 
 def require_plan(work: Path, model: Embedder, images: ImageList, rows_per_part: int) -> None:
-    """Raise an error where parts that are there belong to another model or list."""
-    listed = hashlib.sha256(repr((images.names, images.labels)).encode())
-    plan = {**describe_model(model), "images": listed.hexdigest(), "rows_per_part": rows_per_part}
+    """Raise an error where existing parts belong to another model or list."""
+    digest = hashlib.sha256(repr((images.names, images.labels)).encode())
+    plan = {**describe_model(model), "images": digest.hexdigest(), "rows_per_part": rows_per_part}
     file = work / PLAN
     if file.exists():
         if read_json(file, dict, f"remove {work}") != plan:
@@ -185,7 +185,7 @@ def require_plan(work: Path, model: Embedder, images: ImageList, rows_per_part: 
 
 
 def describe_model(model: Embedder) -> dict[str, str]:
-    """What embeddings are from, for those who use them: as in the certificate."""
+    """The origin of embeddings, as in the certificate."""
     return {
         "model": model.model,
         "preprocessing": model.preprocessing.description,
@@ -195,30 +195,30 @@ def describe_model(model: Embedder) -> dict[str, str]:
 
 
 def part_table(model: Embedder, images: ImageList, advance: Callable[[int], None]) -> Any:
-    """The rows of a part; what cannot be read has a reason in `damaged` and no embedding."""
+    """The rows of a part; an unreadable image has a reason in `damaged` and no embedding."""
     arrow = import_module("pyarrow")
-    found = embed_readable(model, images.files, advance)
+    result = embed_readable(model, images.files, advance)
     columns: dict[str, Any] = {PATH: arrow.array(images.names)}
     if images.labels is not None:
         columns[LABEL] = arrow.array(images.labels)
-    for name, rows in found.outputs.items():
-        columns[name] = vectors_column(arrow, rows, found.readable, len(found.reasons))
-    columns["damaged"] = arrow.array(found.reasons, arrow.string())
+    for name, rows in result.outputs.items():
+        columns[name] = vectors_column(arrow, rows, result.readable, len(result.reasons))
+    columns["damaged"] = arrow.array(result.reasons, arrow.string())
     return arrow.table(columns).replace_schema_metadata({METADATA: json.dumps(describe_model(model))})
 
 
 def vectors_column(arrow: Any, rows: NDArray[np.float32], readable: NDArray[np.int64], total: int) -> Any:
     """(M, D) vectors as lists of fixed length, null in the rows that could not be read."""
-    whole = np.zeros((total, rows.shape[1]), np.float32)
-    whole[readable] = rows
+    padded = np.zeros((total, rows.shape[1]), np.float32)
+    padded[readable] = rows
     missing = np.ones(total, bool)
     missing[readable] = False
-    values = arrow.array(whole.ravel())
+    values = arrow.array(padded.ravel())
     return arrow.FixedSizeListArray.from_arrays(values, rows.shape[1], mask=arrow.array(missing))
 
 
 def write_table(table: Any, file: Path) -> None:
-    """Write a Parquet file that is there whole or not at all."""
+    """Write a Parquet file atomically."""
     unfinished = file.with_name(f".{file.name}.unfinished")
     import_module("pyarrow.parquet").write_table(table, unfinished)
     sync_file(unfinished)
@@ -236,7 +236,9 @@ def join_parts(parts: Sequence[Path], target: Path) -> tuple[str, ...]:
             table = parquet.read_table(part)
             reasons = table["damaged"].to_pylist()
             damaged += [
-                f"{name} ({why})" for name, why in zip(table[PATH].to_pylist(), reasons, strict=True) if why is not None
+                f"{name} ({reason})"
+                for name, reason in zip(table[PATH].to_pylist(), reasons, strict=True)
+                if reason is not None
             ]
             table = table.filter(table["damaged"].is_null()).drop_columns(["damaged"])
             if table.num_rows:

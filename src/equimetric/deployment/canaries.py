@@ -12,7 +12,7 @@ from equimetric.deployment.preprocessing import Preprocessing
 from equimetric.deployment.runtimes import Arithmetic, Arrays, Runtime
 from equimetric.seeding import derive_seed
 
-__all__ = ["TOLERANCE", "largest_difference", "make_canaries", "outputs_of_canaries", "split_canaries"]
+__all__ = ["TOLERANCE", "compute_canaries", "largest_difference", "make_canaries", "split_canaries"]
 
 NUM_CANARIES = 8
 NUM_WAVES = 6
@@ -26,13 +26,13 @@ def make_canaries(preprocessing: Preprocessing) -> dict[str, NDArray[np.uint8]]:
     random = np.random.default_rng(derive_seed(0, "canaries"))
     side = preprocessing.size
     images = []
-    for number in range(NUM_CANARIES):
-        # Upright, lying and square, larger and smaller than what the network takes.
-        height = max(8, side * (6 + number % 4) // 6)
-        width = max(8, side * (6 + number * 3 % 5) // 7)
+    for i in range(NUM_CANARIES):
+        # Portrait, landscape and square, larger and smaller than the network's input.
+        height = max(8, side * (6 + i % 4) // 6)
+        width = max(8, side * (6 + i * 3 % 5) // 7)
         images.append(draw_waves(random, height, width, preprocessing.channels))
     pixels = np.stack([preprocessing.pixels(image) for image in images])
-    return {PIXELS: pixels, **{f"{IMAGE}{number}": image for number, image in enumerate(images)}}
+    return {PIXELS: pixels, **{f"{IMAGE}{i}": image for i, image in enumerate(images)}}
 
 
 def draw_waves(random: np.random.Generator, height: int, width: int, channels: int) -> NDArray[np.uint8]:
@@ -47,22 +47,23 @@ def draw_waves(random: np.random.Generator, height: int, width: int, channels: i
     return pixels
 
 
-def outputs_of_canaries(runtime: Runtime, pixels: NDArray[np.uint8]) -> Arrays:
-    """What a runtime computes for the canaries."""
+def compute_canaries(runtime: Runtime, pixels: NDArray[np.uint8]) -> Arrays:
+    """The outputs of a runtime for the canaries."""
     return {name: np.ascontiguousarray(rows, dtype=np.float32) for name, rows in runtime.run(pixels).items()}
 
 
 def split_canaries(stored: Arrays) -> tuple[list[NDArray[np.uint8]], NDArray[np.uint8], Arrays]:
-    """Images, pixels and outputs of what was stored."""
-    images = [stored[f"{IMAGE}{number}"] for number in range(len(stored[PIXELS]))]
+    """Images, pixels and outputs from the stored arrays."""
+    images = [stored[f"{IMAGE}{i}"] for i in range(len(stored[PIXELS]))]
     outputs = {name: rows for name, rows in stored.items() if name != PIXELS and not name.startswith(IMAGE)}
     return images, stored[PIXELS], outputs
 
 
-def largest_difference(expected: Arrays, found: Arrays) -> float:
+def largest_difference(expected: Arrays, actual: Arrays) -> float:
     """The largest difference between outputs, relative to the largest value of each where that is above 1."""
-    if expected.keys() != found.keys() or any(rows.shape != found[name].shape for name, rows in expected.items()):
+    if expected.keys() != actual.keys() or any(rows.shape != actual[name].shape for name, rows in expected.items()):
         return float("inf")
     return max(
-        float(np.abs(rows - found[name]).max() / max(1.0, float(np.abs(rows).max()))) for name, rows in expected.items()
+        float(np.abs(rows - actual[name]).max() / max(1.0, float(np.abs(rows).max())))
+        for name, rows in expected.items()
     )

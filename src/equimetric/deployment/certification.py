@@ -16,14 +16,14 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.runs.evaluation import LabelledEmbeddings
 from equimetric.runs.origin import describe_preprocessing, weights_sha256
 
-__all__ = ["ThresholdTarget", "bind_certificate", "calibrate_embeddings", "certificate_of_run"]
+__all__ = ["ThresholdTarget", "bind_certificate", "calibrate_embeddings", "load_run_certificate"]
 
 TASKS = ("verification", "identification")
 
 
 @dataclass(frozen=True)
 class ThresholdTarget:
-    """What to calibrate: pairs at a false accept rate, or identification at a false positive identification rate."""
+    """Calibration target: pairs at a false accept rate, or identification at a false positive identification rate."""
 
     task: Literal["verification", "identification"] = "verification"
     far: float = 1e-3
@@ -57,8 +57,8 @@ def calibrate_embeddings(samples: LabelledEmbeddings, config: RunConfig, target:
     return Certificate.from_calibration(calibrated)
 
 
-def certificate_of_run(file: Path, run: Path, samples: LabelledEmbeddings) -> AnyCertificate:
-    """A certificate that `equimetric calibrate RUN --out` wrote; one of anything else is refused."""
+def load_run_certificate(file: Path, run: Path, samples: LabelledEmbeddings) -> AnyCertificate:
+    """A certificate that `equimetric calibrate RUN --out` wrote; raises an error where it is not of this run."""
     certificate = read_any_certificate(file)
     if certificate.model is None:
         raise EquimetricError(

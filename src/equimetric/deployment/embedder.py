@@ -26,15 +26,15 @@ AnyCertificate: TypeAlias = Certificate | IdentificationCertificate
 
 @dataclass(frozen=True, eq=False)
 class Embedder:
-    """View and network as one: `equimetric.load("model/").embed(["a.jpg", "b.jpg"])`.
+    """Preprocessing and network together: `equimetric.load("model/").embed(["a.jpg", "b.jpg"])`.
 
     preprocessing  from an image to the pixels that the network takes
     runtime        computes the network
     arithmetic     float32 or int8
-    dim            of an embedding
+    dim            dimension of an embedding
     model          sha256 that identifies the network
-    certificate    of its threshold, which was checked against all of these; None for a model without one
-    cohort         by which the certificate normalises similarities
+    certificate    certificate of its threshold, checked against all of these; None for a model without one
+    cohort         the cohort that normalises similarities
     """
 
     preprocessing: Preprocessing
@@ -54,11 +54,11 @@ class Embedder:
 
     def outputs(self, images: ImageLike | Iterable[ImageLike], *, batch: int | None = None) -> dict[str, Tensor]:
         """`embedding`, and with a cohort the extended vectors `query` and `gallery`, whose products are the scores."""
-        listed = list_images(images)
-        if not listed:
+        items = list_images(images)
+        if not items:
             raise EquimetricError("there are no images to embed; give at least one")
         step = batch or images_per_block(self.preprocessing.size**2)
-        parts = [self.compute(self.load_pixels(listed[start : start + step])) for start in range(0, len(listed), step)]
+        parts = [self.compute(self.load_pixels(items[start : start + step])) for start in range(0, len(items), step)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def load_pixels(self, images: Sequence[ImageLike]) -> NDArray[np.uint8]:

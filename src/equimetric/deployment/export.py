@@ -1,4 +1,4 @@
-"""`export_run`: everything that a trained model needs elsewhere, in one folder that appears whole or not at all."""
+"""`export_run`: write everything that a deployed model needs to one folder, atomically."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from torch import Tensor
 from equimetric.checksums import checksum, json_document
 from equimetric.configuration import without_none
 from equimetric.data import Images, take_images
-from equimetric.deployment.canaries import make_canaries, outputs_of_canaries
+from equimetric.deployment.canaries import compute_canaries, make_canaries
 from equimetric.deployment.certification import (
     ThresholdTarget,
     bind_certificate,
     calibrate_embeddings,
-    certificate_of_run,
+    load_run_certificate,
 )
 from equimetric.deployment.embedder import AnyCertificate, Embedder
 from equimetric.deployment.folder import (
@@ -82,14 +82,14 @@ def export_run(
 ) -> Embedder:
     """Write the model of a finished run to a new folder, with its certificate; returns what `load` reads from it.
 
-    threshold    what to calibrate on the run's data; by default pairs at FAR 1e-3
+    threshold    target to calibrate for on the run's data; by default pairs at FAR 1e-3
     certificate  a file that `equimetric calibrate RUN --out` wrote, in place of calibrating here
     certified    False for a model without a threshold
     part         the classes to calibrate on, and to measure for the model card
-    cohort       by which similarities are normalised, where not by that of the run
+    cohort       cohort that normalises similarities, if not that of the run
     int8         quantise the network; the certificate is then of the int8 network
     onnx         whether to write the ONNX graph; int8 needs it
-    licence      of the model, for the model card
+    licence      licence of the model, for the model card
     """
     target = Path(folder)
     if target.exists():
@@ -101,15 +101,19 @@ def export_run(
         require_onnx("install them for --int8" if int8 else "give --no-onnx")
     export = Export(open_exportable(Path(run)), target, part, cohort or CohortOverride(), certified)
     with use_threads(export.run.config.training.threads), unfinished_folder(target) as work:
-        given = None if certificate is None else Path(certificate)
+        certificate_file = None if certificate is None else Path(certificate)
         if int8:
-            content = export.quantized(work)
-            issued = export.make_certificate(content.samples, threshold or ThresholdTarget(), given)
+            content = export.write_int8(work)
+            bound_certificate = export.make_certificate(
+                content.samples, threshold or ThresholdTarget(), certificate_file
+            )
         else:
-            # First what may be refused.
-            issued = export.make_certificate(export.samples, threshold or ThresholdTarget(), given)
-            content = export.full_precision(work, onnx=onnx)
-        export.finish(work, content, issued, licence)
+            # First the step that may raise an error.
+            bound_certificate = export.make_certificate(
+                export.samples, threshold or ThresholdTarget(), certificate_file
+            )
+            content = export.write_float32(work, onnx=onnx)
+        export.finish(work, content, bound_certificate, licence)
         verify_model(work).require()
         for file in work.iterdir():
             sync_file(file)
@@ -132,7 +136,7 @@ def open_exportable(folder: Path) -> OpenRun:
 
 @dataclass(frozen=True, eq=False)
 class ExportedContent:
-    """What was written, and what is known of it: the runtime, the embeddings to calibrate on, and the model's hash."""
+    """The written network with its runtime, the embeddings to calibrate on, and the model's hash."""
 
     runtime: Runtime
     arithmetic: Arithmetic
@@ -154,19 +158,19 @@ class Export:
     target: Path
     part: str
     override: CohortOverride
-    measured: bool
+    certified: bool
     files: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def preprocessing(self) -> Preprocessing:
-        """How images reach the network."""
+        """The preprocessing of images."""
         decoding = self.run.config.data.options.get("decoding", "exact")
-        return Preprocessing.of_data(self.run.data, "fast" if decoding == "fast" else "exact")
+        return Preprocessing.from_data(self.run.data, "fast" if decoding == "fast" else "exact")
 
     @cached_property
     def samples(self) -> LabelledEmbeddings | None:
         """The embeddings of the part, by the run itself."""
-        if not self.measured:
+        if not self.certified:
             return None
         samples = self.run.embed(self.part, cohort=self.override)
         if self.part == "test":
@@ -180,14 +184,14 @@ class Export:
         if samples is None:
             return None
         if file is not None:
-            return certificate_of_run(file, self.run.model.folder, samples)
+            return load_run_certificate(file, self.run.model.folder, samples)
         return calibrate_embeddings(samples, self.run.config, threshold)
 
     def network(self, cohort: Cohort | None) -> DeployedNetwork:
         """The network of the run in float32, with a cohort or without."""
         return DeployedNetwork(self.run.model.learner.float(), cohort).eval()
 
-    def full_precision(self, work: Path, *, onnx: bool) -> ExportedContent:
+    def write_float32(self, work: Path, *, onnx: bool) -> ExportedContent:
         """Write weights, program and graph."""
         samples = self.samples
         cohort = None if samples is None else samples.cohort
@@ -201,13 +205,13 @@ class Export:
         runtime = TorchRuntime(network, names)
         return ExportedContent(runtime, "float32", checksum(weights)["sha256"], self.dim(runtime), samples)
 
-    def quantized(self, work: Path) -> ExportedContent:
+    def write_int8(self, work: Path) -> ExportedContent:
         """Write the int8 graph; embeddings and cohort are those of the int8 network."""
         samples, data = self.samples, self.run.data
-        graph, plain = work / ONNX_INT8, work / ONNX
-        write_onnx(self.trace(self.network(None)), plain, output_names(None))
-        quantize_graph(plain, graph, data.images("train"))
-        plain.unlink()
+        graph, float_graph = work / ONNX_INT8, work / ONNX
+        write_onnx(self.trace(self.network(None)), float_graph, output_names(None))
+        quantize_graph(float_graph, graph, data.images("train"))
+        float_graph.unlink()
         runtime = OnnxRuntime(graph.read_bytes())
         if samples is not None:
             cohort = None if samples.cohort is None else replace(samples.cohort, embeddings=self.embed_cohort(runtime))
@@ -220,8 +224,8 @@ class Export:
 
     def trace(self, network: DeployedNetwork) -> Any:
         """The network as a program."""
-        what = f"the learner {self.run.config.learner.name!r}"
-        return export_program(network, self.preprocessing.channels, self.preprocessing.size, what)
+        subject = f"the learner {self.run.config.learner.name!r}"
+        return export_program(network, self.preprocessing.channels, self.preprocessing.size, subject)
 
     def dim(self, runtime: Runtime) -> int:
         """Dimension of an embedding."""
@@ -236,15 +240,15 @@ class Export:
         rows = cohort_rows(self.run.data, setting.part)
         return run_in_blocks(runtime, take_images(self.run.data.eval_data.images, rows))
 
-    def finish(self, work: Path, content: ExportedContent, issued: AnyCertificate | None, licence: str) -> None:
-        """Write what goes beside the network; config.json comes last, with the checksums of all others."""
-        if issued is not None:
-            issued = bind_certificate(
-                issued, model=content.model, preprocessing=self.preprocessing, arithmetic=content.arithmetic
+    def finish(self, work: Path, content: ExportedContent, certificate: AnyCertificate | None, licence: str) -> None:
+        """Write the other files; config.json comes last, with the checksums of all others."""
+        if certificate is not None:
+            certificate = bind_certificate(
+                certificate, model=content.model, preprocessing=self.preprocessing, arithmetic=content.arithmetic
             )
-            issued.save(work / CERTIFICATE)
+            certificate.save(work / CERTIFICATE)
         canaries = make_canaries(self.preprocessing)
-        outputs = outputs_of_canaries(content.runtime, canaries["pixels"])
+        outputs = compute_canaries(content.runtime, canaries["pixels"])
         write_atomically(work / CANARIES, save_arrays({**canaries, **outputs}))
         write_atomically(work / PREPROCESS, json.dumps(self.preprocessing.to_dict(), indent=2) + "\n")
         if content.cohort is not None:
@@ -253,7 +257,7 @@ class Export:
             run=self.run,
             part=self.part,
             samples=content.samples,
-            certificate=issued,
+            certificate=certificate,
             preprocessing=self.preprocessing,
             arithmetic=content.arithmetic,
             dim=content.dim,
@@ -263,11 +267,11 @@ class Export:
         )
         write_atomically(work / CARD, write_card(facts))
         files = {file.name: checksum(file.read_bytes()) for file in sorted(work.iterdir()) if file.name != CARD}
-        document = {**self.describe(content, issued), "files": files}
+        document = {**self.describe(content, certificate), "files": files}
         write_atomically(work / CONFIG, json_document(document, indent=2))
 
-    def describe(self, content: ExportedContent, issued: AnyCertificate | None) -> dict[str, Any]:
-        """What config.json says of the model."""
+    def describe(self, content: ExportedContent, certificate: AnyCertificate | None) -> dict[str, Any]:
+        """The description of the model in config.json."""
         config, model, cohort = self.run.config, self.run.model, content.cohort
         rebuilt = without_none(config.model_dump(mode="json", include=set(REBUILD_TABLES)))
         rebuilt["model"].pop("start", None)
@@ -276,7 +280,7 @@ class Export:
             "library_name": "equimetric",
             "model": content.model,
             "arithmetic": content.arithmetic,
-            "task": None if issued is None else issued.task,
+            "task": None if certificate is None else certificate.task,
             "dim": content.dim,
             "outputs": list(output_names(cohort)),
             "preprocessing": self.preprocessing.description,

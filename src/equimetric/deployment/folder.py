@@ -1,4 +1,4 @@
-"""The folder of an exported model: its files, their checksums, and the checks that bind certificate and model."""
+"""The folder of an exported model: its files, their checksums, and the checks that bind certificate to model."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def is_model_folder(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """An exported model on the disk; what is read is checked against what was written.
+    """An exported model on disk; files are verified by their checksums when read.
 
     path    the folder
-    config  of config.json: what the model is, and the checksums of the other files
+    config  contents of config.json: facts of the model, and the checksums of the other files
     """
 
     path: Path
@@ -54,12 +54,12 @@ class ModelFolder:
                 f"there is no exported model in {str(path)!r}; write one with: equimetric export RUN FOLDER"
             )
         config = read_json(path / CONFIG, dict, ADVICE)
-        family, _, number = str(config.get("schema")).partition("/")
-        if family != FAMILY or not number.isdecimal():
+        family, _, version = str(config.get("schema")).partition("/")
+        if family != FAMILY or not version.isdecimal():
             raise EquimetricError(f"{str(path)!r} holds no model of `equimetric export`; give its folder")
-        if int(number) > SCHEMA:
+        if int(version) > SCHEMA:
             raise EquimetricError(
-                f"the model in {str(path)!r} has schema {number}, this version reads {SCHEMA}; upgrade equimetric"
+                f"the model in {str(path)!r} has schema {version}, this version reads {SCHEMA}; upgrade equimetric"
             )
         missing = [name for name in ("model", "arithmetic", "dim", "outputs", "files") if name not in config]
         if missing:
@@ -91,7 +91,7 @@ class ModelFolder:
         return name in self.config["files"] and (self.path / name).is_file()
 
     def read(self, name: str) -> bytes:
-        """The content of a file that belongs to the model; any other content is refused."""
+        """The content of a file of the model; raises an error where its checksum differs."""
         expected: Checksum | None = self.config["files"].get(name)
         if expected is None:
             raise EquimetricError(f"the model in {str(self.path)!r} was exported without {name}; {ADVICE}")
@@ -99,33 +99,33 @@ class ModelFolder:
             content = (self.path / name).read_bytes()
         except OSError as error:
             raise DamagedFileError(f"{self.path / name} cannot be read ({error.strerror})", ADVICE) from None
-        found = checksum(content)
-        if found != expected:
+        actual = checksum(content)
+        if actual != expected:
             raise DamagedFileError(
-                f"{self.path / name} is not the file that was exported (sha256 {found['sha256'][:12]}…, not "
+                f"{self.path / name} is not the file that was exported (sha256 {actual['sha256'][:12]}…, not "
                 f"{expected['sha256'][:12]}…), so the certificate does not hold for it",
                 f"restore the file, or {ADVICE}",
             )
         return content
 
     def preprocessing(self) -> Preprocessing:
-        """How images reach the network; another one than was certified is refused."""
+        """The preprocessing of images; raises an error where it is not the certified one."""
         file = self.path / PREPROCESS
         try:
-            found = Preprocessing.from_dict(json.loads(file.read_text(encoding="utf-8")))
+            preprocessing = Preprocessing.from_dict(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, EquimetricError) as error:
             raise DamagedFileError(f"{file} is damaged ({error})", ADVICE) from None
         certified = str(self.config["preprocessing"])
-        if found.description != certified:
+        if preprocessing.description != certified:
             raise EquimetricError(
-                f"the preprocessing in {str(file)!r} is {found.description!r}, and the model was exported and "
+                f"the preprocessing in {str(file)!r} is {preprocessing.description!r}, and the model was exported and "
                 f"certified with {certified!r}; restore the file, or {ADVICE}"
             )
         self.read(PREPROCESS)
-        return found
+        return preprocessing
 
     def certificate(self, preprocessing: Preprocessing) -> AnyCertificate | None:
-        """The certificate, which must be of this very model; None where the model was exported without one."""
+        """The certificate, which must be bound to this model; None where the model was exported without one."""
         if CERTIFICATE not in self.config["files"]:
             return None
         file = self.path / CERTIFICATE
@@ -137,11 +137,11 @@ class ModelFolder:
             "arithmetic": (certificate.runtime, self.arithmetic),
             "task": (certificate.task, self.config["task"]),
         }
-        for name, (certified, here) in facts.items():
-            if certified != here:
+        for name, (certified, actual) in facts.items():
+            if certified != actual:
                 raise EquimetricError(
-                    f"the certificate {str(file)!r} is for the {name} {certified!r}, and this model has {here!r}; its "
-                    f"threshold means nothing here: restore the file, or {ADVICE}"
+                    f"the certificate {str(file)!r} is for the {name} {certified!r}, and this model has {actual!r}; "
+                    f"its threshold means nothing here: restore the file, or {ADVICE}"
                 )
         self.read(CERTIFICATE)
         return certificate

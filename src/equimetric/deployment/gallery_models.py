@@ -1,4 +1,4 @@
-"""The model of a gallery: recorded when images are indexed, found again and checked when they are searched for."""
+"""The model of a gallery: recorded when images are indexed, loaded and checked for searches."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def load_gallery_model(
 ) -> Embedder:
     """The model that a gallery was made with, verified on this machine.
 
-    folder  of the model, where it is no longer at its recorded place
+    folder  folder of the model, if it has moved
     """
-    place = _find_model(gallery) if folder is None else Path(folder)
-    model = load_verified(place, runtime=runtime)
-    require_gallery_model(gallery, model, place)
+    model_folder = _find_model(gallery) if folder is None else Path(folder)
+    model = load_verified(model_folder, runtime=runtime)
+    require_gallery_model(gallery, model, model_folder)
     return model
 
 
-def require_gallery_model(gallery: Gallery, model: Embedder, place: str | Path | None = None) -> None:
+def require_gallery_model(gallery: Gallery, model: Embedder, folder: str | Path | None = None) -> None:
     """Raise an error unless a gallery's vectors are of this model, by preprocessing, arithmetic and cohort, too."""
     certified = gallery.certificate
-    where = "the model" if place is None else f"the model in {str(place)!r}"
+    subject = "the model" if folder is None else f"the model in {str(folder)!r}"
     try:
         certified.check_compatible(
             model=model.model,
@@ -59,7 +59,7 @@ def require_gallery_model(gallery: Gallery, model: Embedder, place: str | Path |
             raise EquimetricError("the gallery holds plain embeddings, and the model normalises by a cohort")
     except EquimetricError as error:
         raise EquimetricError(
-            f"{where} is not the one that the gallery {str(gallery.folder)!r} was made with "
+            f"{subject} is not the one that the gallery {str(gallery.folder)!r} was made with "
             f"({str(error).partition(';')[0]}); restore that model, or index the images again with this one"
         ) from None
 
@@ -70,10 +70,10 @@ def _find_model(gallery: Gallery) -> Path:
         raise EquimetricError(
             f"the gallery {str(gallery.folder)!r} does not say where its model is; give the model's folder with --model"
         )
-    found = record.find(gallery.folder)
-    if found is None or not is_model_folder(found):
+    folder = record.find(gallery.folder)
+    if folder is None or not is_model_folder(folder):
         raise EquimetricError(
             f"the model of the gallery {str(gallery.folder)!r} is no longer in {record.folder!r}; put it back, or give "
             "its folder with --model"
         )
-    return found
+    return folder

@@ -30,40 +30,40 @@ def require_onnx(otherwise: str) -> None:
         import_extra(package, "the ONNX file of an export", package, "onnx", otherwise)
 
 
-def export_program(network: DeployedNetwork, channels: int, size: int, what: str) -> ExportedProgram:
+def export_program(network: DeployedNetwork, channels: int, size: int, subject: str) -> ExportedProgram:
     """The network as one traced program, for any number of uint8 images (B, C, S, S)."""
     images = torch.zeros(EXAMPLES, channels, size, size, dtype=torch.uint8)
     shapes = {"images": {0: torch.export.Dim(BATCH, min=1)}}
     try:
-        with quiet():
+        with quiet_exporter():
             return torch.export.export(network, (images,), dynamic_shapes=shapes)
     except Exception as error:  # what a learner does with its tensors decides what the tracer raises
         reason = str(error).partition("\n")[0]
         raise EquimetricError(
-            f"{what} cannot be exported, because torch.export cannot trace it ({reason}); embed with "
+            f"{subject} cannot be exported, because torch.export cannot trace it ({reason}); embed with "
             "equimetric.load(RUN), or choose another learner"
         ) from None
 
 
 def write_program(program: ExportedProgram, file: Path) -> None:
     """Write a program for `torch.export.load`."""
-    with quiet():
+    with quiet_exporter():
         torch.export.save(program, file)
 
 
-def write_onnx(program: ExportedProgram, file: Path, outputs: Sequence[str], given: str = "images") -> None:
+def write_onnx(program: ExportedProgram, file: Path, outputs: Sequence[str], input_name: str = "images") -> None:
     """Write a program as an ONNX graph with one input and these outputs; the number of rows is free."""
     onnx: Any = import_extra("onnx", "the ONNX file of an export", "onnx", "onnx", "give --no-onnx")
-    with quiet():
+    with quiet_exporter():
         exported = torch.onnx.export(
-            program, (), input_names=[given], output_names=list(outputs), dynamo=True, verbose=False
+            program, (), input_names=[input_name], output_names=list(outputs), dynamo=True, verbose=False
         )
     assert exported is not None
     graph = exported.model_proto
-    free = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    batch_param = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_param
     for value in (*graph.graph.input, *graph.graph.output, *graph.graph.value_info):
         for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_param == free:
+            if dimension.dim_param == batch_param:
                 dimension.dim_param = BATCH
     onnx.checker.check_model(graph)
     file.write_bytes(graph.SerializeToString())
@@ -72,20 +72,20 @@ def write_onnx(program: ExportedProgram, file: Path, outputs: Sequence[str], giv
 def write_cohort_graph(layer: CohortLayer, dim: int, file: Path) -> None:
     """Write a cohort as an ONNX graph of its own: `unit` (B, D) → `query` and `gallery` (B, E)."""
     shapes = {"unit": {0: torch.export.Dim(BATCH, min=1)}}
-    with quiet():
+    with quiet_exporter():
         program = torch.export.export(layer, (torch.zeros(EXAMPLES, dim),), dynamic_shapes=shapes)
-    write_onnx(program, file, ("query", "gallery"), given="unit")
+    write_onnx(program, file, ("query", "gallery"), input_name="unit")
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the notes of PyTorch's exporters out of the terminal: they are about its own parts."""
+def quiet_exporter() -> Iterator[None]:
+    """Silence log messages of PyTorch's exporters about their own internals."""
     logger = logging.getLogger(LOGGER)
-    before = logger.level
+    previous_level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(previous_level)

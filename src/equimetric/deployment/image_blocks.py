@@ -24,11 +24,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class FileOutputs:
-    """What a network gave for some files.
+    """The outputs of a network for image files.
 
     reasons   for each file, why it cannot be read; None where it can
-    readable  (M,) places of the others
-    outputs   of these, (M, …) float32 by name; empty where there are none
+    readable  (M,) indices of the readable files
+    outputs   (M, …) float32 of these by name; empty where there are none
     """
 
     reasons: list[str | None]
@@ -43,11 +43,11 @@ def embed_readable(model: Embedder, files: Sequence[Path], advance: Callable[[in
     reasons: list[str | None] = []
     outputs: list[dict[str, Tensor]] = []
     # The next images are decoded while the network computes.
-    for pixels, why in prefetch(lambda some: load_block(model, some), blocks):
-        reasons += why
+    for pixels, block_reasons in prefetch(lambda block: load_block(model, block), blocks):
+        reasons += block_reasons
         if len(pixels):
             outputs.append(model.compute(pixels))
-        advance(len(why))
+        advance(len(block_reasons))
     joined = {
         name: np.concatenate([block[name].numpy() for block in outputs]).astype(np.float32)
         for name in (outputs[0] if outputs else ())
@@ -65,9 +65,11 @@ def load_block(model: Embedder, files: Sequence[Path]) -> tuple[NDArray[np.uint8
             return str(error).replace(str(file), file.name) or type(error).__name__
 
     outcomes = list(map_in_threads(attempt, files))
-    pixels = [one for one in outcomes if not isinstance(one, str)]
+    pixels = [outcome for outcome in outcomes if not isinstance(outcome, str)]
     empty = np.zeros((0, model.preprocessing.channels, model.preprocessing.size, model.preprocessing.size), np.uint8)
-    return np.stack(pixels) if pixels else empty, [one if isinstance(one, str) else None for one in outcomes]
+    return np.stack(pixels) if pixels else empty, [
+        outcome if isinstance(outcome, str) else None for outcome in outcomes
+    ]
 
 
 def prefetch(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -75,9 +77,9 @@ def prefetch(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
     with ThreadPoolExecutor(1) as pool:
         pending = None
         for item in items:
-            following = pool.submit(function, item)
+            submitted = pool.submit(function, item)
             if pending is not None:
                 yield pending.result()
-            pending = following
+            pending = submitted
         if pending is not None:
             yield pending.result()

@@ -1,9 +1,9 @@
-"""Images into a gallery: embedded, added a few hundred at a time, and left alone where they are in it already.
+"""Index images: embed them and add them to a gallery a few hundred at a time; those already in it are skipped.
 
 An item's id is the name of its image, its metadata are
 
     label    class of the image, where classes are known: the identity of the item
-    file     where the image was, for those who show it
+    file     path of the image
     content  sha256 of the image file, or of the vector where that came from a file of embeddings
 """
 
@@ -54,12 +54,12 @@ VECTORS_PER_COMMIT = 2**14
 FILE, CONTENT = "file", "content"
 IMAGE_HASH, VECTOR_HASH = "sha256", "vector-sha256"
 LEFT_OUT = "left-out.csv"
-"""In the gallery's folder: the images of the last run that could not be read, with the reasons."""
+"""File in the gallery's folder that lists the unreadable images of the last run, with the reasons."""
 
 
 @dataclass(frozen=True)
 class IndexingResult:
-    """What a run has done to a gallery.
+    """Result of indexing.
 
     added      images that were not in it
     replaced   images that were in it with another content
@@ -90,11 +90,11 @@ def index_source(
     """Add the images of a folder, a table of paths or a file of embeddings to the gallery at `out`.
 
     model    folder of an exported model, which is verified first
-    column   of a table, with the paths
-    label    of all images, in place of their own
-    prefix   put before the name of every image
-    replace  replace images that are in the gallery by name, and differ in content
-    store    of a new gallery, and its options: see `Gallery.create`
+    column   column of a table with the paths
+    label    label of all images, in place of their own
+    prefix   prefix of every image name
+    replace  replace images whose name is in the gallery with another content
+    store    store of a new gallery, and its options: see `Gallery.create`
     """
     if is_embeddings_file(source):
         labelled = label is not None or LABEL in pq.read_schema(source).names
@@ -122,7 +122,7 @@ def open_index(
     """The gallery at `out`, made where there is none, for vectors of the model in `folder`.
 
     labelled  whether the images of a new gallery have labels, which then name the identities
-    store     of a new gallery, by default embedded; one that is there has its own
+    store     store of a new gallery, by default embedded; an existing one keeps its own
     """
     if model.certificate is None:
         raise EquimetricError(
@@ -145,17 +145,17 @@ def open_index(
 def index_images(gallery: Gallery, model: Embedder, images: ImageList, *, replace: bool = False) -> IndexingResult:
     """Add images to a gallery; the same call after a kill adds those that are missing.
 
-    replace  embed images again that are in the gallery by name, and differ in content
+    replace  replace images whose name is in the gallery with another content
     """
     contents = [None if digest is None else f"{IMAGE_HASH}:{digest}" for digest in hash_all(images.files)]
     choice = choose_rows(gallery, images.names, contents, replace=replace)
     left_out = []
     with show_progress("Indexing", len(choice.rows)) as advance:
-        for some in np.split(choice.rows, range(ROWS_PER_COMMIT, len(choice.rows), ROWS_PER_COMMIT)):
-            found = embed_readable(model, [images.files[row] for row in some], advance)
-            reasons = zip(some, found.reasons, strict=True)
-            left_out += [(images.names[row], why) for row, why in reasons if why is not None]
-            rows = some[found.readable]
+        for chunk in np.split(choice.rows, range(ROWS_PER_COMMIT, len(choice.rows), ROWS_PER_COMMIT)):
+            embedded = embed_readable(model, [images.files[row] for row in chunk], advance)
+            reasons = zip(chunk, embedded.reasons, strict=True)
+            left_out += [(images.names[row], reason) for row, reason in reasons if reason is not None]
+            rows = chunk[embedded.readable]
             if len(rows):
                 metadata = item_metadata(
                     gallery,
@@ -163,13 +163,15 @@ def index_images(gallery: Gallery, model: Embedder, images: ImageList, *, replac
                     files=[str(images.files[row].absolute()) for row in rows],
                     contents=[contents[row] for row in rows],
                 )
-                choice.put(gallery, found.outputs[stored_output(model)], [images.names[row] for row in rows], metadata)
+                choice.put(
+                    gallery, embedded.outputs[gallery_output(model)], [images.names[row] for row in rows], metadata
+                )
     write_left_out(gallery, left_out)
-    added = len(choice.rows) - len(left_out)
+    num_put = len(choice.rows) - len(left_out)
     if not len(gallery):
         raise EquimetricError(f"none of the {len(left_out)} images can be read, such as {left_out[0][0]!r}; check them")
     replaced = len(choice.changed - {name for name, _ in left_out})
-    return IndexingResult(gallery, added - replaced, replaced, len(images.names) - len(choice.rows), tuple(left_out))
+    return IndexingResult(gallery, num_put - replaced, replaced, len(images.names) - len(choice.rows), tuple(left_out))
 
 
 def is_embeddings_file(source: str | Path) -> bool:
@@ -193,37 +195,37 @@ def index_embeddings(
     replace: bool = False,
 ) -> IndexingResult:
     """Add the rows of a file that `equimetric embed` wrote with the same model; options as of `index_source`."""
-    described = json.loads(pq.read_schema(file).metadata[METADATA.encode()])
-    ours = describe_model(model)
-    for name, value in ours.items():
-        if described.get(name) != value:
+    recorded = json.loads(pq.read_schema(file).metadata[METADATA.encode()])
+    expected = describe_model(model)
+    for name, value in expected.items():
+        if recorded.get(name) != value:
             raise EquimetricError(
-                f"the embeddings in {str(file)!r} are of the {name} {quote(described.get(name))}, and this model has "
+                f"the embeddings in {str(file)!r} are of the {name} {quote(recorded.get(name))}, and this model has "
                 f"{value!r}; embed the images again with this model"
             )
     names: list[str] = []
     contents: list[str | None] = []
-    for some, vectors, _ in read_embedding_rows(file, model, prefix):
-        names += some
+    for chunk, vectors, _ in read_embedding_rows(file, model, prefix):
+        names += chunk
         contents += [f"{VECTOR_HASH}:{hashlib.sha256(vector).hexdigest()}" for vector in vectors]
     choice = choose_rows(gallery, names, contents, replace=replace)
-    wanted, first = set(choice.rows.tolist()), 0
+    selected, start = set(choice.rows.tolist()), 0
     with show_progress("Indexing", len(names)) as advance:
-        for some, vectors, labels in read_embedding_rows(file, model, prefix):
-            rows = [row for row in range(len(some)) if first + row in wanted]
-            given = labels if label is None else [label] * len(some)
+        for chunk, vectors, labels in read_embedding_rows(file, model, prefix):
+            rows = [row for row in range(len(chunk)) if start + row in selected]
+            chunk_labels = labels if label is None else [label] * len(chunk)
             if rows:
                 metadata = item_metadata(
                     gallery,
-                    labels=None if given is None else [given[row] for row in rows],
+                    labels=None if chunk_labels is None else [chunk_labels[row] for row in rows],
                     files=[None] * len(rows),
-                    contents=[contents[first + row] for row in rows],
+                    contents=[contents[start + row] for row in rows],
                 )
-                choice.put(gallery, vectors[rows], [some[row] for row in rows], metadata)
-            first += len(some)
-            advance(len(some))
+                choice.put(gallery, vectors[rows], [chunk[row] for row in rows], metadata)
+            start += len(chunk)
+            advance(len(chunk))
     write_left_out(gallery, [])
-    return IndexingResult(gallery, len(wanted) - len(choice.changed), len(choice.changed), len(names) - len(wanted))
+    return IndexingResult(gallery, len(selected) - len(choice.changed), len(choice.changed), len(names) - len(selected))
 
 
 def item_metadata(
@@ -250,40 +252,40 @@ def item_metadata(
 
 @dataclass(frozen=True)
 class IndexChoice:
-    """The rows of a list that are to be added, and the names among them that are in the gallery already."""
+    """The rows of a list to add, and the names among them that are in the gallery with another content."""
 
     rows: NDArray[np.int64]
     changed: frozenset[str]
 
     def put(self, gallery: Gallery, vectors: NDArray[np.float32], names: list[str], metadata: dict[str, Any]) -> None:
         """Add items, in place of those of the same name; a kill in between leaves them out until the next run."""
-        there = [name for name in names if name in self.changed]
-        if there:
-            gallery.remove(there)
+        outdated = [name for name in names if name in self.changed]
+        if outdated:
+            gallery.remove(outdated)
         gallery.add(vectors, names, metadata)
 
 
 def choose_rows(
     gallery: Gallery, names: Sequence[str], contents: Sequence[str | None], *, replace: bool
 ) -> IndexChoice:
-    """What of a list of images a gallery lacks; images of one name and two contents raise an error, or are replaced."""
+    """The images that a gallery lacks; a known name with another content raises an error, or is replaced."""
     if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise EquimetricError(f"{quote(twice)} is listed more than once; list every image once")
+        duplicate = next(name for i, name in enumerate(names) if name in names[:i])
+        raise EquimetricError(f"{quote(duplicate)} is listed more than once; list every image once")
     table = gallery.items()
     if len(gallery) and CONTENT not in table.column_names:
         raise EquimetricError(
             f"the gallery {str(gallery.folder)!r} was not made by `equimetric index`; add to it with Gallery.add, or "
             "choose another folder"
         )
-    known = dict(zip(table["id"].to_pylist(), table[CONTENT].to_pylist(), strict=True)) if len(gallery) else {}
-    missing = [row for row, name in enumerate(names) if name not in known]
-    changed = [row for row, name in enumerate(names) if name in known and differ(known[name], contents[row])]
+    stored = dict(zip(table["id"].to_pylist(), table[CONTENT].to_pylist(), strict=True)) if len(gallery) else {}
+    missing = [row for row, name in enumerate(names) if name not in stored]
+    changed = [row for row, name in enumerate(names) if name in stored and contents_differ(stored[name], contents[row])]
     if changed and not replace:
-        more = f" and {len(changed) - 1} more are" if len(changed) > 1 else " is"
+        count_text = f" and {len(changed) - 1} more are" if len(changed) > 1 else " is"
         raise EquimetricError(
-            f"{quote(names[changed[0]])}{more} in the gallery with another content; give --replace to replace, or "
-            "--prefix to tell the names apart"
+            f"{quote(names[changed[0]])}{count_text} in the gallery with another content; give --replace to replace, "
+            "or --prefix to tell the names apart"
         )
     return IndexChoice(np.array(sorted(missing + changed), np.int64), frozenset(names[row] for row in changed))
 
@@ -292,29 +294,29 @@ def choose_items(gallery: Gallery, patterns: Sequence[str], label: str | None = 
     """The ids of the items that patterns name, and of those with a label; an error for what names nothing."""
     table = gallery.items()
     ids = table["id"].to_pylist()
-    there = set(ids)
+    existing = set(ids)
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        found = [pattern] if pattern in there else [one for one in ids if fnmatchcase(one, pattern)]
-        if not found:
+        matches = [pattern] if pattern in existing else [item for item in ids if fnmatchcase(item, pattern)]
+        if not matches:
             raise EquimetricError(f"no image of the gallery is called {quote(pattern)}; nothing was removed")
-        chosen.update(dict.fromkeys(found))
+        chosen.update(dict.fromkeys(matches))
     if label is not None:
         labels = table[LABEL].to_pylist() if LABEL in table.column_names else ids
-        found = [one for one, its in zip(ids, labels, strict=True) if its == label]
-        if not found:
+        matches = [item for item, item_label in zip(ids, labels, strict=True) if item_label == label]
+        if not matches:
             raise EquimetricError(
                 f"no image of the gallery has this label; {did_you_mean(label, list(dict.fromkeys(labels)))}"
             )
-        chosen.update(dict.fromkeys(found))
+        chosen.update(dict.fromkeys(matches))
     return list(chosen)
 
 
-def differ(known: str | None, content: str | None) -> bool:
-    """Whether two contents are known to differ: those of an image and of a vector cannot be compared."""
-    if known is None or content is None or known.partition(":")[0] != content.partition(":")[0]:
+def contents_differ(stored: str | None, content: str | None) -> bool:
+    """Whether two content hashes differ; hashes of an image and of a vector are not comparable."""
+    if stored is None or content is None or stored.partition(":")[0] != content.partition(":")[0]:
         return False
-    return known != content
+    return stored != content
 
 
 def hash_all(files: Sequence[Path]) -> list[str | None]:
@@ -322,9 +324,9 @@ def hash_all(files: Sequence[Path]) -> list[str | None]:
     digests: list[str | None] = []
     with show_progress("Reading", len(files)) as advance:
         for start in range(0, len(files), ROWS_PER_COMMIT):
-            some = files[start : start + ROWS_PER_COMMIT]
-            digests += hash_files(some)
-            advance(len(some))
+            chunk = files[start : start + ROWS_PER_COMMIT]
+            digests += hash_files(chunk)
+            advance(len(chunk))
     return digests
 
 
@@ -332,7 +334,7 @@ def read_embedding_rows(
     file: str | Path, model: Embedder, prefix: str
 ) -> Iterator[tuple[list[str], NDArray[np.float32], list[str] | None]]:
     """Names, vectors (N, E) and labels of a file of embeddings, some rows at a time."""
-    column = stored_output(model)
+    column = gallery_output(model)
     with pq.ParquetFile(file) as opened:
         labelled = LABEL in opened.schema_arrow.names
         for batch in opened.iter_batches(VECTORS_PER_COMMIT, columns=[PATH, column, *([LABEL] if labelled else [])]):
@@ -342,7 +344,7 @@ def read_embedding_rows(
             yield names, np.ascontiguousarray(vectors, np.float32), labels
 
 
-def stored_output(model: Embedder) -> str:
+def gallery_output(model: Embedder) -> str:
     """The output of a model that a gallery stores."""
     return "embedding" if model.cohort is None else "gallery"
 

@@ -29,7 +29,7 @@ from equimetric.extras import import_extra
 __all__ = ["append_cohort", "quantize_graph"]
 
 RANGE_IMAGES = 256
-"""Training images from which the ranges of activations are taken."""
+"""Number of training images that determine the ranges of activations."""
 IMAGES_PER_BATCH = 16
 LAYERS = ["Conv", "MatMul", "Clip", "Relu", "Add"]
 """Activations too, or their inputs would take up the range. Heads are linear layers of single vectors: Gemm."""
@@ -54,7 +54,7 @@ def quantize_graph(source: Path, target: Path, images: Images) -> None:
     preprocess: Any = import_extra("onnxruntime.quantization.shape_inference", "--int8", "onnxruntime", "onnx")
     onnx: Any = import_extra("onnx", "--int8", "onnx", "onnx")
     prepared = target.with_suffix(".prepared.onnx")
-    with silent():
+    with quiet_quantizer():
         preprocess.quant_pre_process(source, prepared, skip_symbolic_shape=True)
         quantization.quantize_static(
             prepared,
@@ -73,7 +73,7 @@ def quantize_graph(source: Path, target: Path, images: Images) -> None:
 
 
 def first_convolution(nodes: Iterable[Any]) -> list[str]:
-    """The layer that sees the pixels, where there are others: it costs little, and its errors reach all the rest."""
+    """The first convolution, where there are others: it is cheap, and its errors propagate to all layers."""
     names = [node.name for node in nodes if node.op_type == "Conv"]
     return names[:1] if len(names) > 1 else []
 
@@ -94,11 +94,11 @@ def append_cohort(file: Path, cohort: Cohort, dim: int) -> None:
 
 
 @contextmanager
-def silent() -> Iterator[None]:
-    """Keep advice of the quantiser, which has been followed, out of the terminal."""
-    before = logging.root.manager.disable
+def quiet_quantizer() -> Iterator[None]:
+    """Silence advice of the quantiser that is already followed."""
+    previous_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(previous_level)

@@ -30,7 +30,7 @@ RUNTIMES = ("torch", "onnx")
 def load(folder: str | Path, *, runtime: RuntimeName | None = None, task: str | None = None) -> Embedder | TrainedModel:
     """The model in a folder: an `Embedder` of an exported one, a `TrainedModel` of a finished run.
 
-    runtime  of an exported model: 'torch', or 'onnx' for ONNX Runtime; by default torch, for int8 onnx
+    runtime  runtime of an exported model: 'torch', or 'onnx' for ONNX Runtime; by default torch, for int8 onnx
     task     'verification' or 'identification', where the certificate must be of this task
 
     The certificate is checked against model, preprocessing, dimension and arithmetic; anything that differs is an error

@@ -25,11 +25,11 @@ CLASSES_SHOWN = 10
 
 @dataclass(frozen=True, eq=False)
 class CardFacts:
-    """What a card is filled from.
+    """Contents of a model card.
 
     samples   embeddings of the part that the model is measured on; None where it is not measured
-    name      of the model
-    files     names of the files beside the card
+    name      name of the model
+    files     names of the other files
     """
 
     run: OpenRun
@@ -75,7 +75,7 @@ def front_matter(facts: CardFacts) -> str:
 
 
 def use_section(facts: CardFacts) -> Iterator[str]:
-    """What it does and how it is called."""
+    """Purpose and usage."""
     unit = " of unit length" if facts.run.model.learner.unit_length else ""
     yield (
         f"Turns an image into {facts.dim} numbers{unit}: images of one class lie close together, also of classes that "
@@ -94,7 +94,7 @@ def use_section(facts: CardFacts) -> Iterator[str]:
 
 
 def data_section(facts: CardFacts) -> Iterator[str]:
-    """What it was trained and measured on."""
+    """The training and test data."""
     data = facts.run.data
     dataset = data.dataset
     yield "## Data\n"
@@ -109,7 +109,7 @@ def data_section(facts: CardFacts) -> Iterator[str]:
 
 
 def training_section(facts: CardFacts) -> Iterator[str]:
-    """How it was trained."""
+    """The training settings."""
     config, result = facts.run.config, facts.run.model.result
     trunk = config.model.backbone + (" (frozen)" if config.model.frozen else "")
     weights = f", initial weights {config.model.pretrained}" if config.model.pretrained else ""
@@ -128,11 +128,11 @@ def metrics_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[str
     if scores is None:
         yield "Not measured: exported without a certificate.\n"
         return
-    seen = "which it was trained on" if facts.part == "train" else "which it was not trained on"
+    exposure = "which it was trained on" if facts.part == "train" else "which it was not trained on"
     cohort = facts.samples.cohort if facts.samples is not None else None
     normalized = "" if cohort is None or cohort.strength == 0 else " Similarities are normalised by the cohort."
     yield (
-        f"On the {len(scores.class_labels)} {facts.part} classes, {seen}, with 95 % intervals (whole classes "
+        f"On the {len(scores.class_labels)} {facts.part} classes, {exposure}, with 95 % intervals (whole classes "
         f"resampled).{normalized}\n"
     )
     yield "| metric | value | 95 % interval |\n|---|---:|---:|"
@@ -154,15 +154,15 @@ def failures_section(facts: CardFacts, scores: Evaluation | None) -> Iterator[st
     """The classes for which it works worst."""
     if scores is None or facts.samples is None:
         return
-    known_metrics = (facts.run.config.evaluation.selected_by, *scores.score_per_class)
-    metric = next((name for name in known_metrics if name in scores.score_per_class), None)
+    names_by_priority = (facts.run.config.evaluation.selected_by, *scores.score_per_class)
+    metric = next((name for name in names_by_priority if name in scores.score_per_class), None)
     by_class = {label: values.get(metric, math.nan) for label, values in scores.per_class.items()} if metric else {}
-    known = sorted((value, str(label)) for label, value in by_class.items() if not math.isnan(value))
+    ranked = sorted((value, str(label)) for label, value in by_class.items() if not math.isnan(value))
     names = facts.samples.class_names
     yield "## Where it fails\n"
-    if known:
+    if ranked:
         yield f"| class | {metric} |\n|---|---:|"
-        for value, label in known[:CLASSES_SHOWN]:
+        for value, label in ranked[:CLASSES_SHOWN]:
             yield f"| {cell(names[int(label)] if label.isdecimal() else label)} | {value:.3g} |"
         yield ""
     if isinstance(facts.certificate, Certificate) and facts.certificate.worst_classes:
@@ -180,7 +180,7 @@ def cell(text: str) -> str:
 
 
 def threshold_section(facts: CardFacts) -> Iterator[str]:
-    """What the threshold promises."""
+    """The guarantees of the threshold."""
     yield "## Threshold\n"
     if facts.certificate is None:
         yield "No certificate: nothing is promised about any threshold.\n"

@@ -1,4 +1,4 @@
-"""The network as it is deployed: pixels in, unit vectors out, and with a cohort the vectors to search by."""
+"""The deployed network: pixels in, unit vectors out, and with a cohort search vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN, EXTENDED = ("embedding",), ("embedding", "query", "gallery")
 
 
 def output_names(cohort: Cohort | None) -> tuple[str, ...]:
-    """What a deployed network returns, in this order."""
+    """Names of the outputs of a deployed network, in order."""
     return PLAIN if cohort is None else EXTENDED
 
 
@@ -35,25 +35,25 @@ class CohortLayer(nn.Module):
 
     def forward(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         """The vectors as queries and as gallery items."""
-        one = torch.ones_like(unit[:, :1])
+        ones = torch.ones_like(unit[:, :1])
         if self.strength == 0:
-            nothing = torch.zeros_like(one)
-            return torch.cat([unit, nothing, one], 1), torch.cat([unit, one, nothing], 1)
+            zeros = torch.zeros_like(ones)
+            return torch.cat([unit, zeros, ones], 1), torch.cat([unit, ones, zeros], 1)
         largest = (unit @ self.cohort.T).topk(self.nearest, dim=1).values.double()
         mean = largest.mean(dim=1, keepdim=True)
         if not self.full:
             shift = (mean * (-self.strength / 2)).to(unit.dtype)
-            return torch.cat([unit, shift, one], 1), torch.cat([unit, one, shift], 1)
+            return torch.cat([unit, shift, ones], 1), torch.cat([unit, ones, shift], 1)
         deviation = (largest - mean).square().mean(dim=1, keepdim=True).sqrt()
         scale = 1 / deviation.clamp(min=MIN_STD)
         shift, scaled = (-mean * scale).to(unit.dtype), (unit * scale).to(unit.dtype)
-        return torch.cat([scaled, unit, shift, one], 1) / 2, torch.cat([unit, scaled, one, shift], 1)
+        return torch.cat([scaled, unit, shift, ones], 1) / 2, torch.cat([unit, scaled, ones, shift], 1)
 
 
 class DeployedNetwork(nn.Module):
     """uint8 images (B, C, S, S) → (embedding,), or with a cohort (embedding, query, gallery).
 
-    Holds everything behind the pixels: the input convention of the weights, trunk, head, normalisation, cohort.
+    Contains everything after the pixels: the input convention of the weights, trunk, head, normalisation, cohort.
     """
 
     def __init__(self, learner: Learner, cohort: Cohort | None = None) -> None:

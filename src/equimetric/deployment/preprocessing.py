@@ -1,4 +1,4 @@
-"""How an image becomes the pixels that a deployed network takes: decoded, upright, resized, cropped."""
+"""Preprocess an image into the pixels that a deployed network takes: decoded, upright, resized, cropped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Preprocessing:
     channels  3 for colour, 1 for grey
     views     resizing and crop; two where the data set had resized the images before the run's transform
     decoding  'exact', or 'fast' for large JPEGs
-    boxed     whether images were cropped to bounding boxes first; a caller has to do the same
+    crops_to_boxes  whether images were cropped to bounding boxes first; a caller has to do the same
 
     Scaling of the pixels to the network's input is part of the network.
     """
@@ -45,18 +45,18 @@ class Preprocessing:
     channels: int
     views: tuple[View, ...]
     decoding: Decoding = "exact"
-    boxed: bool = False
+    crops_to_boxes: bool = False
 
     @classmethod
-    def of_data(cls, data: RunData, decoding: Decoding = "exact") -> Preprocessing:
-        """That of the test images of a run."""
+    def from_data(cls, data: RunData, decoding: Decoding = "exact") -> Preprocessing:
+        """The preprocessing of a run's test images."""
         images: Images = data.dataset.images
         if isinstance(images, ImageFiles):
             view = images.view if data.transform.test is None else data.transform.test
             return cls(images.store.channels, (view,), images.store.decoding, images.store.boxes is not None)
-        later = () if data.transform.test is None else (data.transform.test,)
+        transform_views = () if data.transform.test is None else (data.transform.test,)
         # Images of this size pass `fit` unchanged.
-        return cls(data.dataset.channels, (fit_view(data.dataset.size), *later), decoding)
+        return cls(data.dataset.channels, (fit_view(data.dataset.size), *transform_views), decoding)
 
     @property
     def size(self) -> int:
@@ -65,24 +65,24 @@ class Preprocessing:
 
     @property
     def description(self) -> str:
-        """All of it in words; two that differ in anything have different ones."""
-        box = ["cropped to its bounding box"] if self.boxed else []
+        """The preprocessing in words; different preprocessings have different descriptions."""
+        box = ["cropped to its bounding box"] if self.crops_to_boxes else []
         decoded = "upright (EXIF)" + ("" if self.decoding == "exact" else ", large JPEGs decoded at a smaller scale")
         steps = [decoded, *box, COLOUR_MODES[self.channels], *(describe_view(view) for view in self.views)]
         return ", ".join(steps)
 
     def pixels(self, image: ImageLike) -> NDArray[np.uint8]:
         """One image → (C, S, S)."""
-        first, *others = self.views
+        first, *later_views = self.views
         if isinstance(image, str | Path | BytesIO):
             file = Path(image) if isinstance(image, str) else image
             opened = decode(file, channels=self.channels, resize=first.resize, decoding=self.decoding)
         else:
             opened = convert_image(as_pillow(image), channels=self.channels, resize=first.resize)
         pixels = first.finish(opened, None)
-        for view in others:
-            again = pillow_image(pixels)
-            pixels = view.finish(again if view.resize is None else view.resize(again), None)
+        for view in later_views:
+            intermediate = pillow_image(pixels)
+            pixels = view.finish(intermediate if view.resize is None else view.resize(intermediate), None)
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Preprocessing:
             "size": self.size,
             "exif_orientation": True,
             "transparent_over": "white",
-            "bounding_box": self.boxed,
+            "bounding_box": self.crops_to_boxes,
             "decoding": self.decoding,
             "steps": steps,
             "layout": "uint8, NCHW; scaling, mean and standard deviation are inside the network",
@@ -108,7 +108,7 @@ class Preprocessing:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """What `to_dict` wrote."""
+        """The inverse of `to_dict`."""
         views = tuple(
             View(
                 None if step["resize"] is None else Resize(step["resize"]["side"], step["resize"]["how"]),
@@ -122,7 +122,7 @@ class Preprocessing:
 
 
 def as_pillow(image: Any) -> PillowImage:
-    """An array or tensor of bytes as an image; one of Pillow as it is."""
+    """An array or tensor of bytes as a Pillow image; a Pillow image unchanged."""
     from PIL import Image
 
     if isinstance(image, Image.Image):

@@ -26,8 +26,8 @@ __all__ = ["tables_on_ray"]
 
 
 def tables_on_ray(folder: str | Path, *, runtime: RuntimeName | None = None, jobs: int | None = None) -> PartTables:
-    """How `embed_files` computes parts by Ray Data; `jobs` are the CPUs of a cluster that is started here."""
-    place = Path(folder).resolve()
+    """The `tables` argument of `embed_files` for Ray Data; `jobs` are the CPUs of a cluster that is started here."""
+    model_folder = Path(folder).resolve()
 
     def compute(
         model: Embedder,  # noqa: ARG001  (workers load their own)
@@ -39,10 +39,10 @@ def tables_on_ray(folder: str | Path, *, runtime: RuntimeName | None = None, job
             logging.getLogger("ray.data").setLevel(logging.ERROR)
             data.DataContext.get_current().enable_progress_bars = False
             workers = max(1, min(len(parts), int(ray.cluster_resources().get("CPU", 1))))
-            rows = [{"number": number, "images": pack_images(part)} for number, part in enumerate(parts)]
+            rows = [{"number": i, "images": pack_images(part)} for i, part in enumerate(parts)]
             embedded = data.from_items(rows, override_num_blocks=len(rows)).map_batches(
                 PartWorker,
-                fn_constructor_args=(str(place), runtime),
+                fn_constructor_args=(str(model_folder), runtime),
                 batch_size=1,
                 num_cpus=1,
                 compute=data.ActorPoolStrategy(size=workers),
@@ -52,10 +52,10 @@ def tables_on_ray(folder: str | Path, *, runtime: RuntimeName | None = None, job
                     advance(len(parts[row["number"]].files))
                     yield int(row["number"]), unpack_table(row["table"])
             except ray.exceptions.RayError as error:
-                last = str(error).strip().splitlines()[-1]
+                reason = str(error).strip().splitlines()[-1]
                 raise EquimetricError(
-                    f"a worker of the Ray cluster failed ({last}); every machine needs the model and the images at the "
-                    "same paths"
+                    f"a worker of the Ray cluster failed ({reason}); every machine needs the model and the images at "
+                    "the same paths"
                 ) from None
 
     return compute
@@ -79,7 +79,7 @@ def pack_images(images: ImageList) -> str:
 
 
 def unpack_images(text: str) -> ImageList:
-    """What `pack_images` packed."""
+    """The inverse of `pack_images`."""
     names, files, labels = json.loads(text)
     return ImageList(tuple(names), tuple(map(Path, files)), None if labels is None else tuple(labels))
 
@@ -94,6 +94,6 @@ def pack_table(table: Any) -> bytes:
 
 
 def unpack_table(packed: bytes) -> Any:
-    """What `pack_table` packed."""
+    """The inverse of `pack_table`."""
     with pa.ipc.open_stream(packed) as reader:
         return reader.read_all()

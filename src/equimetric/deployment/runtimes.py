@@ -1,4 +1,4 @@
-"""What computes a deployed network: PyTorch, ONNX Runtime, or an exported program of PyTorch."""
+"""Runtimes of a deployed network: PyTorch, ONNX Runtime, or an exported program of PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Arithmetic", "OnnxRuntime", "Runtime", "RuntimeName", "TorchRuntime"
 
 RuntimeName: TypeAlias = Literal["torch", "onnx"]
 Arithmetic: TypeAlias = Literal["float32", "int8"]
-"""What a certificate calls the runtime: PyTorch and ONNX Runtime agree in float32 to 1e-5, int8 is another model."""
+"""The `runtime` of a certificate: PyTorch and ONNX Runtime agree in float32 to 1e-5, int8 is another model."""
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -46,8 +46,8 @@ class TorchRuntime:
     def run(self, images: NDArray[np.uint8]) -> Arrays:
         """The outputs of the module."""
         with torch.inference_mode():
-            found = self.network(torch.from_numpy(images))
-        return {name: rows.float().numpy() for name, rows in zip(self.outputs, found, strict=True)}
+            results = self.network(torch.from_numpy(images))
+        return {name: rows.float().numpy() for name, rows in zip(self.outputs, results, strict=True)}
 
 
 class OnnxRuntime:
@@ -64,13 +64,13 @@ class OnnxRuntime:
 
     def run(self, images: NDArray[np.uint8]) -> Arrays:
         """The outputs of the graph."""
-        (name,) = (given.name for given in self.session.get_inputs())
-        found = self.session.run(None, {name: np.ascontiguousarray(images)})
-        return dict(zip(self.outputs, found, strict=True))
+        (name,) = (graph_input.name for graph_input in self.session.get_inputs())
+        results = self.session.run(None, {name: np.ascontiguousarray(images)})
+        return dict(zip(self.outputs, results, strict=True))
 
 
 def load_program(content: bytes, outputs: Sequence[str]) -> TorchRuntime:
     """The program of a .pt2 file, read by PyTorch's own loader: only on request, and where the file is trusted."""
-    found = TorchRuntime(torch.export.load(BytesIO(content)).module(), outputs)
-    found.title = f"torch.export program, torch {torch.__version__}"
-    return found
+    runtime = TorchRuntime(torch.export.load(BytesIO(content)).module(), outputs)
+    runtime.title = f"torch.export program, torch {torch.__version__}"
+    return runtime

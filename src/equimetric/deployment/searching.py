@@ -1,4 +1,4 @@
-"""Images searched for in a gallery: names and distances, or unknown, by the certificate of the gallery."""
+"""Search for images in a gallery: names and distances, or unknown, by the gallery's certificate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equimetric.deployment.bulk import list_below
+from equimetric.deployment.bulk import list_images_recursively
 from equimetric.deployment.embedder import Embedder
 from equimetric.deployment.image_blocks import embed_readable
 from equimetric.files import require_file
@@ -26,7 +26,7 @@ NUM_NEIGHBOURS = 5
 
 @dataclass(frozen=True)
 class NamedMatch:
-    """An item that an image found: its id, its identity, and whether the certificate accepts the score."""
+    """A matching item: its id, its identity, and whether the certificate accepts the score."""
 
     id: str
     name: str
@@ -36,10 +36,10 @@ class NamedMatch:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a gallery says about an image.
+    """The result of a search for one image.
 
     image    the file
-    name     the identity that the certificate accepts; None for a stranger
+    name     the identity that the certificate accepts; None for an unknown one
     matches  the closest items, the closest first
     problem  why the image cannot be read
     """
@@ -54,33 +54,33 @@ class Answer:
         return asdict(self)
 
 
-def list_queries(given: Sequence[str | Path]) -> list[Path]:
+def list_queries(paths: Sequence[str | Path]) -> list[Path]:
     """Image files, and those below folders, in the order in which they are given."""
     files: list[Path] = []
-    for one in map(Path, given):
-        if one.is_dir():
-            files += list_below(one).files
+    for path in map(Path, paths):
+        if path.is_dir():
+            files += list_images_recursively(path).files
             continue
-        require_file(one, "give an image, or a folder of images")
-        files.append(one)
+        require_file(path, "give an image, or a folder of images")
+        files.append(path)
     return files
 
 
 def search_images(
     gallery: Gallery, model: Embedder, files: Sequence[Path], *, k: int = NUM_NEIGHBOURS, within: bool = False
 ) -> Iterator[Answer]:
-    """What a gallery says about every image, in their order.
+    """The answer for every image, in order.
 
     k       closest items of an answer
     within  all items that the certificate accepts instead
     """
     with show_progress("Searching", len(files)) as advance:
         for start in range(0, len(files), QUERIES):
-            some = files[start : start + QUERIES]
-            found = embed_readable(model, some, advance)
-            vectors = found.outputs.get(query_output(model))
+            batch = files[start : start + QUERIES]
+            embedded = embed_readable(model, batch, advance)
+            vectors = embedded.outputs.get(query_output(model))
             answers = iter(() if vectors is None else answer_queries(gallery, vectors, k=k, within=within))
-            for file, problem in zip(some, found.reasons, strict=True):
+            for file, problem in zip(batch, embedded.reasons, strict=True):
                 if problem is not None:
                     yield Answer(str(file), problem=problem)
                     continue
@@ -95,15 +95,15 @@ def answer_queries(
 
     With a certificate of identification its rule names; with one of verification the closest item does, if accepted.
     """
-    found = gallery.within(queries) if within else gallery.search(queries, k)
+    results = gallery.within(queries) if within else gallery.search(queries, k)
     identified = gallery.certificate.task == "identification"
-    decided = [one.name for one in gallery.identify(queries)] if identified else None
+    identified_names = [identity.name for identity in gallery.identify(queries)] if identified else None
     answers = []
-    for number, matches in enumerate(found):
+    for index, matches in enumerate(results):
         names = gallery.names([match.id for match in matches])
-        named = tuple(_name(match, name) for match, name in zip(matches, names, strict=True))
-        closest = named[0].name if named and named[0].accepted else None
-        answers.append((closest if decided is None else decided[number], named))
+        named_matches = tuple(_name(match, name) for match, name in zip(matches, names, strict=True))
+        closest = named_matches[0].name if named_matches and named_matches[0].accepted else None
+        answers.append((closest if identified_names is None else identified_names[index], named_matches))
     return answers
 
 

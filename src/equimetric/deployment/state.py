@@ -13,16 +13,16 @@ __all__ = ["deployed_state", "load_deployed_state"]
 
 
 def training_names(learner: Learner) -> set[str]:
-    """Names in `state_dict()` of what only training needs."""
-    only = {id(module) for module in learner.training_only()}
-    prefixes = tuple(f"{name}." for name, module in learner.named_modules() if id(module) in only)
+    """Names in `state_dict()` of tensors that only training needs."""
+    training_modules = {id(module) for module in learner.training_only()}
+    prefixes = tuple(f"{name}." for name, module in learner.named_modules() if id(module) in training_modules)
     return {name for name in learner.state_dict() if name.startswith(prefixes)}
 
 
 def deployed_state(learner: Learner) -> dict[str, Tensor]:
     """The tensors of a learner that its embedding needs."""
-    left_out = training_names(learner)
-    return {name: tensor.contiguous() for name, tensor in learner.state_dict().items() if name not in left_out}
+    excluded = training_names(learner)
+    return {name: tensor.contiguous() for name, tensor in learner.state_dict().items() if name not in excluded}
 
 
 def load_deployed_state(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
@@ -31,6 +31,6 @@ def load_deployed_state(learner: Learner, tensors: Mapping[str, Tensor]) -> None
         missing, unexpected = learner.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise EquimetricError(f"the weights do not fit the model: {error}; export the run again") from None
-    wrong = [*(set(missing) - training_names(learner)), *unexpected]
-    if wrong:
-        raise EquimetricError(f"the weights do not fit the model: {sorted(wrong)[0]!r}; export the run again")
+    unmatched = [*(set(missing) - training_names(learner)), *unexpected]
+    if unmatched:
+        raise EquimetricError(f"the weights do not fit the model: {sorted(unmatched)[0]!r}; export the run again")

@@ -1,4 +1,4 @@
-"""Does this machine, with its runtimes, compute what was certified? `verify_model` says it, `load_verified` insists."""
+"""Verify that this machine and its runtimes reproduce the exported outputs: `verify_model`, `load_verified`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load as parse_arrays
 
-from equimetric.deployment.canaries import TOLERANCE, largest_difference, outputs_of_canaries, split_canaries
+from equimetric.deployment.canaries import TOLERANCE, compute_canaries, largest_difference, split_canaries
 from equimetric.deployment.embedder import AnyCertificate, Embedder
 from equimetric.deployment.folder import CANARIES, PROGRAM, WEIGHTS, ModelFolder
 from equimetric.deployment.load import load_exported
@@ -21,12 +21,12 @@ from equimetric.errors import EquimetricError
 __all__ = ["CheckedRuntime", "Verification", "load_verified", "verify_model"]
 
 PIXEL_TOLERANCE = 2
-"""Of 255: versions of Pillow may round differently."""
+"""Largest allowed difference of a pixel, of 255: versions of Pillow may round differently."""
 
 
 @dataclass(frozen=True)
 class CheckedRuntime:
-    """The largest difference between what a runtime computes and what was exported, and what is allowed."""
+    """The largest difference between a runtime's outputs and the exported ones, and the tolerance."""
 
     title: str
     difference: float
@@ -34,18 +34,18 @@ class CheckedRuntime:
 
     @property
     def holds(self) -> bool:
-        """Whether it computes what was certified."""
+        """Whether the difference is within the tolerance."""
         return self.difference <= self.tolerance
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether an exported model is what it was, on this machine.
+    """Whether this machine reproduces the outputs of an exported model.
 
     pixels       largest difference of preprocessed canaries, of 255
     runtimes     every runtime that was tried
-    certificate  of the model, if it has one
-    skipped      what was not tried, and why
+    certificate  certificate of the model, if it has one
+    skipped      checks that were not run, with reasons
     """
 
     folder: Path
@@ -56,8 +56,8 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether preprocessing and all runtimes compute what was exported."""
-        return self.pixels <= PIXEL_TOLERANCE and all(one.holds for one in self.runtimes)
+        """Whether preprocessing and all runtimes reproduce the exported outputs."""
+        return self.pixels <= PIXEL_TOLERANCE and all(runtime.holds for runtime in self.runtimes)
 
     def require(self) -> None:
         """Raise an error where it does not hold."""
@@ -67,11 +67,11 @@ class Verification:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        wrong = [one.title for one in self.runtimes if not one.holds]
-        wrong += [] if self.pixels <= PIXEL_TOLERANCE else ["the preprocessing"]
-        if wrong:
+        failed = [runtime.title for runtime in self.runtimes if not runtime.holds]
+        failed += [] if self.pixels <= PIXEL_TOLERANCE else ["the preprocessing"]
+        if failed:
             return (
-                f"The certificate does not hold here: {', '.join(wrong)} does not compute what was exported; use the "
+                f"The certificate does not hold here: {', '.join(failed)} does not compute what was exported; use the "
                 "versions it was exported with, or export and calibrate on this machine."
             )
         if self.certificate is None:
@@ -88,7 +88,7 @@ class Verification:
             "holds": self.holds,
             "verdict": self.verdict,
             "pixels": self.pixels,
-            "runtimes": [{**asdict(one), "holds": one.holds} for one in self.runtimes],
+            "runtimes": [{**asdict(runtime), "holds": runtime.holds} for runtime in self.runtimes],
             "skipped": list(self.skipped),
         }
 
@@ -97,9 +97,9 @@ class Verification:
             "  files          as exported; model, preprocessing, dimension, arithmetic and task are the certified ones",
             f"  preprocessing  largest difference {self.pixels} of 255",
             *(
-                f"  {one.title}: largest difference {one.difference:.1e}, at most {one.tolerance:.0e} allowed"
-                + ("" if one.holds else " – differs")
-                for one in self.runtimes
+                f"  {runtime.title}: largest difference {runtime.difference:.1e}, at most {runtime.tolerance:.0e} "
+                "allowed" + ("" if runtime.holds else " – differs")
+                for runtime in self.runtimes
             ),
             *(f"  {line}" for line in self.skipped),
         ]
@@ -130,24 +130,24 @@ def verify_model(folder: str | Path, *, program: bool = False) -> Verification:
 
 
 def load_verified(folder: str | Path, *, runtime: RuntimeName | None = None, task: str | None = None) -> Embedder:
-    """An exported model that computes here what was certified, by its canaries; an error where it does not."""
+    """Load an exported model and verify it by its canaries; raises an error where outputs differ."""
     model = load_exported(folder, runtime=runtime, task=task)
     verify_runtimes(ModelFolder.open(Path(folder)), [model.runtime]).require()
     return model
 
 
 def verify_runtimes(opened: ModelFolder, runtimes: Sequence[Runtime], skipped: tuple[str, ...] = ()) -> Verification:
-    """Recompute the canaries in some runtimes."""
+    """Recompute the canaries in the given runtimes."""
     images, pixels, expected = split_canaries(parse_arrays(opened.read(CANARIES)))
     preprocessing = opened.preprocessing()
-    again = np.stack([preprocessing.pixels(image) for image in images]).astype(np.int16)
+    recomputed = np.stack([preprocessing.pixels(image) for image in images]).astype(np.int16)
     tolerance = TOLERANCE[opened.arithmetic]
     return Verification(
         folder=opened.path,
-        pixels=int(np.abs(again - pixels).max()),
+        pixels=int(np.abs(recomputed - pixels).max()),
         runtimes=tuple(
-            CheckedRuntime(one.title, largest_difference(expected, outputs_of_canaries(one, pixels)), tolerance)
-            for one in runtimes
+            CheckedRuntime(runtime.title, largest_difference(expected, compute_canaries(runtime, pixels)), tolerance)
+            for runtime in runtimes
         ),
         certificate=opened.certificate(preprocessing),
         skipped=skipped,

@@ -19,10 +19,16 @@ from torch.nn import functional as F
 from equimetric.calibration import calibrate
 from equimetric.calibration.targets import FalseAccepts
 from equimetric.errors import EquimetricError, EquimetricWarning
-from equimetric.estimators.projection import ProjectionBudget, build_projection, objective_for, train_projection
+from equimetric.estimators.projection import (
+    ProjectionBudget,
+    build_or_copy_objective,
+    build_projection,
+    train_projection,
+)
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
+from equimetric.evaluation.metrics.roc import MIN_ERRORS
 from equimetric.objectives import Context, Objective, ObjectiveSum
 from equimetric.seeding import derive_seed
 
@@ -33,9 +39,6 @@ LARGEST = 64
 
 FOLDS = 2
 """Parts of the held-out classes, each of which needs two classes."""
-
-EXPECTED_ACCEPTS = 10
-"""False accepts that must be expected in each fold."""
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -97,9 +100,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> MetricLearner:
         """Train on (N, D) vectors and their N classes, and find the threshold of `same`."""
-        vectors, given = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        check_classification_targets(given)
-        self.classes_, codes = np.unique(given, return_inverse=True)
+        vectors, targets = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        check_classification_targets(targets)
+        self.classes_, codes = np.unique(targets, return_inverse=True)
         sizes = np.bincount(codes)
         if len(sizes) < 2 or sizes.max() < 2:
             raise EquimetricError(
@@ -115,8 +118,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.scale_ = np.where(spread > 0, spread, 1)
         train = ~np.isin(codes, held_out)
         self._train(self._tensor(vectors[train]), np.unique(codes[train], return_inverse=True)[1], seed)
-        judged = np.isin(codes, held_out) if len(held_out) else train
-        self._calibrate(self._embed(vectors[judged]), codes[judged], seed)
+        calibration_rows = np.isin(codes, held_out) if len(held_out) else train
+        self._calibrate(self._embed(vectors[calibration_rows]), codes[calibration_rows], seed)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
@@ -127,8 +130,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """The metric, MAP@R unless chosen otherwise, of searching every row among all others."""
         labels = np.unique(np.asarray(y), return_inverse=True)[1]
-        found = evaluate(self.transform(X), labels, metrics=[self.metric], geometry=self._geometry)
-        return float(found[self.metric])
+        evaluation = evaluate(self.transform(X), labels, metrics=[self.metric], geometry=self._geometry)
+        return float(evaluation[self.metric])
 
     def same(self, X1: ArrayLike, X2: ArrayLike) -> NDArray[np.bool_]:
         """Whether row i of X1 and row i of X2 are of one class, (N,): their embeddings are closer than `threshold_`."""
@@ -160,8 +163,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         # Whichever classes a fold has, it has no fewer pairs than the smallest ones.
         smallest = np.sort(sizes[chosen])[: len(chosen) // FOLDS]
         pairs = (smallest.sum() ** 2 - (smallest**2).sum()) // 2
-        enough = len(chosen) >= 2 * FOLDS and pairs * self.far >= EXPECTED_ACCEPTS
-        return np.sort(chosen) if enough else chosen[:0]
+        has_support = len(chosen) >= 2 * FOLDS and pairs * self.far >= MIN_ERRORS
+        return np.sort(chosen) if has_support else chosen[:0]
 
     def _train(self, vectors: Tensor, codes: NDArray[np.int64], seed: int) -> None:
         labels = torch.from_numpy(codes)
@@ -172,7 +175,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             torch.manual_seed(derive_seed(seed, "network"))
             self.network_ = build_projection(vectors, self.hidden, dim)
             torch.manual_seed(derive_seed(seed, "objective"))
-            self.objective_ = objective_for(self.objective, self.options, context).to(vectors.dtype)
+            self.objective_ = build_or_copy_objective(self.objective, self.options, context).to(vectors.dtype)
             train_projection(self.network_, self.objective_, vectors, labels, budget, seed)
         self.network_.requires_grad_(False).eval()
 

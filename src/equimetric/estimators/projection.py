@@ -19,10 +19,10 @@ from equimetric.learners.single import run_epoch_hooks
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
 from equimetric.seeding import derive_seed
 
-__all__ = ["ProjectionBudget", "build_projection", "objective_for", "train_projection"]
+__all__ = ["ProjectionBudget", "build_or_copy_objective", "build_projection", "train_projection"]
 
 EPOCH = 100
-"""Steps between two looks at the whole training set, for objectives that take one."""
+"""Steps between epoch hooks, in which objectives may read the whole training set."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def build_projection(vectors: Tensor, hidden: Sequence[int], dim: int) -> nn.Seq
     return network
 
 
-def objective_for(
+def build_or_copy_objective(
     objective: str | Objective | ObjectiveSum, options: Mapping[str, Any] | None, context: Context
 ) -> Objective | ObjectiveSum:
     """The objective of a name, sized by the data; or a copy of an objective, which training may change."""

@@ -16,7 +16,7 @@ One scan over tiles of the similarity matrix feeds collectors; a metric is a pur
 * `forgetting`  what is forgotten where classes arrive in rounds
 * `resampling`  bootstrap intervals and paired comparisons
 * `plots`       utility curves, ROC, histograms of distances
-* `files`       embeddings read from files
+* `files`       embeddings read from files; `table_files`, `mapped_files`
 """
 
 from equimetric.evaluation.accumulator import Accumulator

@@ -47,10 +47,11 @@ class Accumulator:
     """
 
     def __init__(self, metrics: str | Iterable[str] | None = None, *, memory: int = 2**30, **options: Any) -> None:
-        known = {*inspect.signature(evaluate).parameters, *(name for kind in METRICS.values() for name in kind.options)}
+        metric_options = (name for family in METRICS.values() for name in family.options)
+        valid_options = {*inspect.signature(evaluate).parameters, *metric_options} - EXCLUDED_OPTIONS
         for option in options:
-            if option not in known - EXCLUDED_OPTIONS:
-                raise unknown_name("option of an Accumulator", option, known - EXCLUDED_OPTIONS)
+            if option not in valid_options:
+                raise unknown_name("option of an Accumulator", option, valid_options)
         if metrics is None:
             metrics = default_metrics(options.get("ks", (1, 2, 4, 8)))
         self.metrics = [metric.name for metric in parse_metrics(metrics)]
@@ -63,7 +64,7 @@ class Accumulator:
         self._sets = {"queries": _Rows(self.memory), "gallery": _Rows(self.memory)}
 
     def __len__(self) -> int:
-        """How many rows this rank has collected."""
+        """Number of rows collected on this rank."""
         return sum(len(rows) for rows in self._sets.values())
 
     @torch.no_grad()
@@ -100,8 +101,8 @@ class Accumulator:
 
     def _evaluate(self, gathered: Mapping[str, _Rows]) -> Evaluation:
         queries, gallery = gathered["queries"].sort(), gathered["gallery"].sort()
-        searched = (gallery.vectors.array(), gallery.labels()) if len(gallery) else (None, None)
-        return evaluate(queries.vectors.array(), queries.labels(), *searched, metrics=self.metrics, **self.options)
+        gallery_set = (gallery.vectors.array(), gallery.labels()) if len(gallery) else (None, None)
+        return evaluate(queries.vectors.array(), queries.labels(), *gallery_set, metrics=self.metrics, **self.options)
 
     def state_dict(self) -> dict[str, Any]:
         """The rows of this rank, as tensors and lists of strings."""
@@ -156,11 +157,11 @@ class _Rows:
         if not processes.is_distributed:
             return self
         gathered, pieces = _Rows(self.vectors.memory), list(self.vectors.pieces())
-        rounds = [0] * processes.world
+        rounds = [0] * processes.world_size
         dist.all_gather_object(rounds, len(pieces))
-        for number in range(max(rounds)):
-            piece = self.cut(pieces[number]) if number < len(pieces) else None
-            received: list[Any] | None = [None] * processes.world if processes.is_main else None
+        for i in range(max(rounds)):
+            piece = self.cut(pieces[i]) if i < len(pieces) else None
+            received: list[Any] | None = [None] * processes.world_size if processes.is_main else None
             dist.gather_object(piece, received, dst=0)
             for rank, sent in enumerate(received or ()):
                 if sent is not None:
@@ -217,9 +218,9 @@ def _require_same_labels(index: NDArray[Any], labels: NDArray[Any], first: NDArr
     position = np.searchsorted(index[first], index)
     differs = (labels != labels[first][position]).reshape(len(labels), -1).any(1)
     if differs.any():
-        wrong = int(differs.argmax())
+        row = int(differs.argmax())
         raise EquimetricError(
-            f"index {index[wrong]} comes with two labels; index is the position of a row in the whole data set, not in "
+            f"index {index[row]} comes with two labels; index is the position of a row in the whole data set, not in "
             "its batch"
         )
 

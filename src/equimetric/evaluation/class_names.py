@@ -20,7 +20,7 @@ def name_classes(
             f"there are {len(class_names)} class_names, and no name for some of the labels {class_labels[0]} … "
             f"{class_labels[-1]}; give one for each"
         ) from None
-    several = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
     return tuple(
-        f"{name} ({label})" if name in several else name for name, label in zip(names, class_labels, strict=True)
+        f"{name} ({label})" if name in repeated else name for name, label in zip(names, class_labels, strict=True)
     )

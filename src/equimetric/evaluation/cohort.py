@@ -59,8 +59,8 @@ class Cohort:
     embeddings  (C, D), at least one; brought to unit length
     labels      (C,) their classes, of the same kind as those of the samples: a sample's own class never counts in its
                 cohort. Without labels every cohort embedding counts for every sample
-    strength    λ of the mean form, up to 1; 0 is no normalisation, whatever the form. The full form has no other
-    nearest     K, how many of the most similar ones count; all where there are fewer
+    strength    λ of the mean form, up to 1; 0 is no normalisation in either form. The full form has no other
+    nearest     K, the number of most similar ones that count; all where there are fewer
     form        "mean" or "full"
     """
 
@@ -111,11 +111,11 @@ class Cohort:
         class means are samples like any other, with an m and s of their own.
         """
         unit = normalize_rows(convert_embeddings(embeddings, "embeddings"), "embeddings")
-        own = None
+        own_rows = None
         if labels is not None:
             names, classes = np.unique(convert_labels(labels, "labels", len(unit)), return_inverse=True)
-            own = self._own_rows(names, torch.from_numpy(classes).to(unit.device))
-        statistics = self.compute_statistics(unit, own)
+            own_rows = self._own_rows(names, torch.from_numpy(classes).to(unit.device))
+        statistics = self.compute_statistics(unit, own_rows)
         return self._as_queries(unit, statistics), self.extend_items(unit, statistics)
 
     def normalize(
@@ -128,8 +128,8 @@ class Cohort:
         query_statistics, item_statistics = self.set_statistics(sets) if statistics is None else statistics
         queries = self._as_queries(load_vectors(sets.queries, "a cohort"), query_statistics)
         items = self.extend_items(load_vectors(sets.gallery_vectors, "a cohort"), item_statistics)
-        both = {"gallery": None, "items": items} if sets.gallery is None else {"gallery": items}
-        return replace(sets, queries=queries, geometry="dot", title=self.title, cohort=self, **both)
+        gallery_vectors = {"gallery": None, "items": items} if sets.gallery is None else {"gallery": items}
+        return replace(sets, queries=queries, geometry="dot", title=self.title, cohort=self, **gallery_vectors)
 
     def set_statistics(self, sets: LabelledSets) -> tuple[CohortStatistics, CohortStatistics]:
         """The cohort statistics of queries and gallery items; a sample's own class does not count."""
@@ -148,14 +148,14 @@ class Cohort:
         """The cohort statistics of (N, D) unit vectors of numbered classes (N,), each without its own class."""
         return self.compute_statistics(unit, self._own_rows(np.array(class_labels), classes))
 
-    def compute_statistics(self, unit: Tensor, own: tuple[Tensor, Tensor] | None = None) -> CohortStatistics:
+    def compute_statistics(self, unit: Tensor, own_rows: tuple[Tensor, Tensor] | None = None) -> CohortStatistics:
         """The statistics of (N, D) unit vectors, without their `own` rows of the cohort, which is in order of class."""
         if self.unit.shape[1] != unit.shape[1]:
             raise EquimetricError(f"the cohort has dimension {self.unit.shape[1]}, the embeddings {unit.shape[1]}")
         if self.strength == 0:
-            nothing = unit.new_zeros(len(unit), dtype=torch.float64)
-            return CohortStatistics(nothing, nothing)
-        return cohort_statistics(unit, self.unit.to(unit), self.nearest, own)
+            zeros = unit.new_zeros(len(unit), dtype=torch.float64)
+            return CohortStatistics(zeros, zeros)
+        return cohort_statistics(unit, self.unit.to(unit), self.nearest, own_rows)
 
     def plain_items(self, extended: Tensor) -> Tensor:
         """(N, D) the unit vectors that gallery items (N, E) were before."""
@@ -196,22 +196,22 @@ class Cohort:
         return start.to(classes.device)[classes], stop.to(classes.device)[classes]
 
     def _as_queries(self, unit: Tensor, statistics: CohortStatistics) -> Tensor:
-        one = unit.new_ones(len(unit), 1)
+        ones = unit.new_ones(len(unit), 1)
         if self._is_full:
             scale = 1 / statistics.std.clamp(min=MIN_STD)[:, None]
             shift = -statistics.mean[:, None] * scale
             # Half of it on one side alone: a power of two rounds nothing.
-            return torch.cat([(unit * scale).to(unit), unit, shift.to(unit), one], 1) / 2
-        return torch.cat([unit, self._mean_shift(unit, statistics), one], 1)
+            return torch.cat([(unit * scale).to(unit), unit, shift.to(unit), ones], 1) / 2
+        return torch.cat([unit, self._mean_shift(unit, statistics), ones], 1)
 
     def extend_items(self, unit: Tensor, statistics: CohortStatistics) -> Tensor:
         """(N, E) gallery items of unit vectors (N, D), which stay their first D numbers."""
-        one = unit.new_ones(len(unit), 1)
+        ones = unit.new_ones(len(unit), 1)
         if self._is_full:
             scale = 1 / statistics.std.clamp(min=MIN_STD)[:, None]
             shift = -statistics.mean[:, None] * scale
-            return torch.cat([unit, (unit * scale).to(unit), one, shift.to(unit)], 1)
-        return torch.cat([unit, one, self._mean_shift(unit, statistics)], 1)
+            return torch.cat([unit, (unit * scale).to(unit), ones, shift.to(unit)], 1)
+        return torch.cat([unit, ones, self._mean_shift(unit, statistics)], 1)
 
     @property
     def _is_full(self) -> bool:

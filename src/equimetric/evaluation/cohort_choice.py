@@ -86,8 +86,8 @@ def choose_cohort(
     for name, form, strength, cohort, sets in _normalized_sets(plain, candidates, strengths, forms):
         tar = tar_at_far(pair_distances(sets, closest_share=2 * far, **scan_options), far).tar
         trials.append((CohortTrial(name, form, strength, tar), cohort))
-    trials.sort(key=lambda tried: tried[0].strength)
-    best, cohort = max(trials, key=lambda tried: tried[0].tar)
+    trials.sort(key=lambda entry: entry[0].strength)
+    best, cohort = max(trials, key=lambda entry: entry[0].tar)
     cohort.warn_if_narrow()
     return CohortChoice(cohort, best, tuple(trial for trial, _ in trials), far)
 
@@ -95,17 +95,17 @@ def choose_cohort(
 def _normalized_sets(
     plain: LabelledSets, candidates: Mapping[str, Cohort], strengths: Sequence[float], forms: Sequence[CohortForm]
 ) -> Iterator[tuple[str, CohortForm, float, Cohort, LabelledSets]]:
-    """Every trial; the statistics of a candidate are computed once, and no normalisation is tried once."""
+    """Every trial; the statistics of a candidate are computed once, and strength 0 is tried once."""
     if not candidates or not strengths or not forms:
         raise EquimetricError("there is nothing to choose from; give candidates, name → Cohort, strengths and forms")
     positive = [strength for strength in strengths if strength > 0]
-    tried: list[tuple[CohortForm, float]] = [("mean", strength) for strength in positive] if "mean" in forms else []
-    tried += [("full", 1.0)] if "full" in forms else []
-    for number, (name, candidate) in enumerate(candidates.items()):
-        if not number and len(positive) < len(strengths):
+    settings: list[tuple[CohortForm, float]] = [("mean", strength) for strength in positive] if "mean" in forms else []
+    settings += [("full", 1.0)] if "full" in forms else []
+    for index, (name, candidate) in enumerate(candidates.items()):
+        if not index and len(positive) < len(strengths):
             cohort = replace(candidate, form="mean", strength=0.0)
             yield name, "mean", 0.0, cohort, cohort.normalize(plain)
-        statistics = replace(candidate, strength=1.0).set_statistics(plain) if tried else None
-        for form, strength in tried:
+        statistics = replace(candidate, strength=1.0).set_statistics(plain) if settings else None
+        for form, strength in settings:
             cohort = replace(candidate, form=form, strength=strength)
             yield name, form, strength, cohort, cohort.normalize(plain, statistics)

@@ -48,8 +48,8 @@ class CohortEffect:
         rows = {"plain": self.plain, "cohort": self.normalized}
         lines = [f"At FAR {self.target_far:g}:", f"  {'':<6}  {'TAR':>7}  {'worst class FAR':>15}  {'OPIS':>8}"]
         lines += [
-            f"  {name:<6}  {one.tar:7.2%}  {np.nanmax(one.class_far):15.2%}  {one.consistency.opis:8.5f}"
-            for name, one in rows.items()
+            f"  {name:<6}  {point.tar:7.2%}  {np.nanmax(point.class_far):15.2%}  {point.consistency.opis:8.5f}"
+            for name, point in rows.items()
         ]
         return "\n".join(lines)
 
@@ -69,11 +69,11 @@ def compare_cohort(
     options = check_metric_options({})
     scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress, "closest_share": 2 * far}
 
-    def measure(used: Cohort) -> ScoreThreshold:
-        sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, cohort=used)
+    def measure(variant: Cohort) -> ScoreThreshold:
+        sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, cohort=variant)
         distances = pair_distances(sets, **scan_options)
         point = tar_at_far(distances, far)
-        class_far = class_rates(distances, point.threshold, strict=True).far
+        class_far = class_rates(distances, point.threshold, strictly_below=True).far
         consistency = class_consistency(distances, options, rates=["both"])["both"]
         return ScoreThreshold(-point.threshold, point.far, point.tar, class_far, consistency)
 

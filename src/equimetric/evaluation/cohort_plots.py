@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equimetric.evaluation.cohort_effect import CohortEffect, ScoreThreshold
-from equimetric.evaluation.plots import BAND, INK, MAX_SINGLE_CURVES, NEGATIVE, WORST
+from equimetric.evaluation.plots import BAND, INK, MAX_SINGLE_CURVES, NEGATIVE, WORST, empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +19,7 @@ def plot_cohort(effect: CohortEffect) -> "Figure":
 
     Left without a cohort, right with it; both rows have one vertical axis. Scores differ, so their axes do.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 6.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(9.6, 6.8)
     grid = figure.subplots(2, 2, sharey="row")
     titles = {"plain cosine": effect.plain, "normalised by the cohort": effect.normalized}
     for column, (title, threshold) in enumerate(titles.items()):
@@ -61,8 +57,8 @@ def _draw_rates(axes: "Axes", threshold: ScoreThreshold, target_far: float) -> N
 
 def _draw_curves(axes: "Axes", threshold: ScoreThreshold) -> None:
     """Utility against the score that a pair needs, over the range of OPIS."""
-    found = threshold.consistency
-    score, utility = -found.thresholds, found.utility
+    consistency = threshold.consistency
+    score, utility = -consistency.thresholds, consistency.utility
     if len(utility) <= MAX_SINGLE_CURVES:
         single = axes.plot(score, utility.T, color=INK, alpha=0.12, linewidth=0.6)
         single[0].set_label("single classes")
@@ -71,4 +67,4 @@ def _draw_curves(axes: "Axes", threshold: ScoreThreshold) -> None:
     axes.plot(score, utility.mean(axis=0), color=NEGATIVE, linewidth=2, label="mean")
     axes.set_xlim(score.min(), score.max())
     axes.set_ylim(-0.02, 1.02)
-    axes.set_xlabel(f"threshold of the score, OPIS {found.opis:.4f}")
+    axes.set_xlabel(f"threshold of the score, OPIS {consistency.opis:.4f}")

@@ -174,4 +174,4 @@ def _build_collectors(metrics: Sequence[Metric], sets: LabelledSets, options: Ma
     for metric in metrics:
         for kind in METRICS[metric.family].collectors:
             readers.setdefault(kind, []).append(metric)
-    return [kind(sets, options, read_by) for kind, read_by in readers.items()]
+    return [kind(sets, options, reading) for kind, reading in readers.items()]

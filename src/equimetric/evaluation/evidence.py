@@ -18,7 +18,7 @@ __all__ = ["Detail", "Evidence", "Score", "average_by_class", "class_averages", 
 Kind = TypeVar("Kind", bound=Collector)
 Value = TypeVar("Value")
 
-SUMMED_AT_A_TIME = 2**20
+SUM_CHUNK_SIZE = 2**20
 
 
 class Detail:
@@ -90,17 +90,17 @@ class Evidence:
 
 def exact_mean(score: Tensor) -> float:
     """The mean without NaN entries; the sum has no rounding, so neither order nor threads change it."""
-    counted = score[~score.isnan()]
-    # Some at a time: as Python numbers they take four times the memory.
-    pieces = slices(len(counted), SUMMED_AT_A_TIME)
-    total = math.fsum(chain.from_iterable(counted[some].tolist() for some in pieces))
-    return total / len(counted) if len(counted) else math.nan
+    valid = score[~score.isnan()]
+    # In pieces: Python numbers take four times the memory.
+    pieces = slices(len(valid), SUM_CHUNK_SIZE)
+    total = math.fsum(chain.from_iterable(valid[piece].tolist() for piece in pieces))
+    return total / len(valid) if len(valid) else math.nan
 
 
 def class_averages(per_query: Tensor, sets: LabelledSets) -> Tensor:
     """The mean over the queries of each class, (C,) on the CPU; a query with several labels is one of each."""
-    query, number = (part.cpu() for part in sets.memberships)
-    return average_by_class(per_query[query], number, len(sets.class_labels))
+    query, class_index = (part.cpu() for part in sets.memberships)
+    return average_by_class(per_query[query], class_index, len(sets.class_labels))
 
 
 def average_by_class(per_query: Tensor, query_classes: Tensor, classes: int) -> Tensor:

@@ -65,7 +65,7 @@ class Metric:
 
 @lru_cache(maxsize=256)
 def _parse(name: str, families: tuple[str, ...]) -> Metric:
-    """The metric of this name among the families there are; every evaluation asks for the same few."""
+    """The metric of this name among these families; cached, because every evaluation parses the same few names."""
     plain = name.removeprefix(MACRO)
     for family in map(METRICS.__getitem__, families):
         match = re.fullmatch(family.pattern, plain)
@@ -120,8 +120,8 @@ class MetricFamily:
 
     def read_parameters(self, match: re.Match[str]) -> dict[str, Any]:
         """The typed parameters of a name that the pattern matches."""
-        given = {name: text for name, text in match.groupdict().items() if text is not None}
-        return {**self.defaults, **{name: self.parameters[name](text) for name, text in given.items()}}
+        texts = {name: text for name, text in match.groupdict().items() if text is not None}
+        return {**self.defaults, **{name: self.parameters[name](text) for name, text in texts.items()}}
 
 
 def metric(
@@ -195,10 +195,10 @@ def list_metrics() -> tuple[MetricFamily, ...]:
     return tuple(METRICS[name] for name in sorted(METRICS))
 
 
-def check_metric_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of all metric families: the given ones, defaults for the rest."""
+def check_metric_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of all metric families, with defaults for those that `options` leaves out."""
     defaults = {name: default for family in METRICS.values() for name, default in family.options.items()}
-    for name in given:
+    for name in options:
         if name not in defaults:
             raise unknown_name("option of evaluate", name, defaults)
-    return {**defaults, **given}
+    return {**defaults, **options}

@@ -6,7 +6,6 @@ column `embedding`, or spread over floating-point columns, one per dimension, in
 are ignored. Large arrays of .npy and .safetensors files are mapped, and need not fit into memory: see `mapped_files`.
 """
 
-import csv
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.evaluation.mapped_files import read_npy, read_safetensors
+from equimetric.evaluation.table_files import read_csv_rows, read_parquet_table
 
 __all__ = ["read_cohort", "read_embeddings", "read_vectors"]
 
@@ -70,7 +70,7 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
     if kind not in READERS:
         raise EquimetricError(f"{str(file)!r} is not one of the file types that can be read: {', '.join(READERS)}")
     if kind == ".parquet":
-        arrow, table = _read_table(file)
+        arrow, table = read_parquet_table(file)
         return _vectors(table, arrow, file)
     stored = _load(file)
     vectors = stored.get("embeddings") if isinstance(stored, dict) else stored
@@ -82,25 +82,25 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
     return vectors
 
 
-def read_cohort(file: Path | str, *, beside: bool = False) -> dict[str, NDArray[Any]] | None:
+def read_cohort(file: Path | str, *, embedded_only: bool = False) -> dict[str, NDArray[Any]] | None:
     """The embeddings of a cohort, with labels where there are any, as arguments of `Cohort`.
 
     An .npz or .safetensors file has the arrays `cohort_embeddings` and `cohort_labels`, or else `embeddings` and
-    `labels`. With `beside`, only a cohort that such a file has beside other embeddings; None where it has none.
+    `labels`. With `embedded_only`, only a cohort stored with other embeddings; None where there is none.
     """
     file = Path(file)
     stored = _load(file) if file.suffix.lower() in (*NAMED_ARRAYS, ".npy") and file.exists() else None
     if isinstance(stored, dict) and COHORT[0] in stored:
         return {name.removeprefix("cohort_"): stored[name] for name in COHORT if name in stored}
-    if beside:
+    if embedded_only:
         return None
-    labelled = "labels" in stored if isinstance(stored, dict) else file.with_suffix(".csv").exists()
-    if stored is not None and not labelled:
+    has_labels = "labels" in stored if isinstance(stored, dict) else file.with_suffix(".csv").exists()
+    if stored is not None and not has_labels:
         return {"embeddings": read_vectors(file)}
-    found = read_embeddings(file)
-    if "gallery_embeddings" in found:
+    arrays = read_embeddings(file)
+    if "gallery_embeddings" in arrays:
         raise EquimetricError(f"{str(file)!r} has queries and a gallery; a cohort is one set of embeddings")
-    return found
+    return arrays
 
 
 def _read_named(file: Path, _: Path | None = None, *, parents: str | None = None) -> dict[str, NDArray[Any]]:
@@ -116,17 +116,17 @@ def _read_named(file: Path, _: Path | None = None, *, parents: str | None = None
     if parents is not None:
         arrays = _name_parents(arrays, parents, file)
     arrays = {name: array for name, array in arrays.items() if name not in IDS}
-    known = REQUIRED + OPTIONAL + PARENTS
+    valid_names = REQUIRED + OPTIONAL + PARENTS
     missing = [name for name in REQUIRED if name not in arrays]
-    unknown = [name for name in arrays if name not in known]
-    misspelt = [name for name in unknown if get_close_matches(name, known)]
+    unknown = [name for name in arrays if name not in valid_names]
+    misspelt = [name for name in unknown if get_close_matches(name, valid_names)]
     if missing and not misspelt:
         raise EquimetricError(
             f"{str(file)!r} has no array {missing[0]!r}; it needs 'embeddings' and 'labels', and has "
             f"{', '.join(map(repr, arrays)) or 'none'}"
         )
     if unknown:
-        raise unknown_name(f"array of {str(file)!r}:", (misspelt or unknown)[0], (*known, *IDS))
+        raise unknown_name(f"array of {str(file)!r}:", (misspelt or unknown)[0], (*valid_names, *IDS))
     # Without the option a file's parents are not used.
     return arrays if parents is not None else {name: array for name, array in arrays.items() if name not in PARENTS}
 
@@ -135,8 +135,8 @@ def _name_parents(arrays: dict[str, NDArray[Any]], parents: str, file: Path) -> 
     """The arrays with those of this name as `parents` and `gallery_parents`."""
     if parents not in arrays:
         raise EquimetricError(f"{str(file)!r} has no array {parents!r} of parents; {did_you_mean(parents, arrays)}")
-    named = {parents: "parents", f"gallery_{parents}": "gallery_parents"}
-    return {named.get(name, name): array for name, array in arrays.items()}
+    new_names = {parents: "parents", f"gallery_{parents}": "gallery_parents"}
+    return {new_names.get(name, name): array for name, array in arrays.items()}
 
 
 def _read_npy(file: Path, labels: Path) -> dict[str, NDArray[Any]]:
@@ -165,54 +165,34 @@ def _read_label_array(labels: Path, count: int, file: Path) -> NDArray[Any]:
     """The labels of an .npy file in another one."""
     if not labels.exists():
         raise EquimetricError(f"there is no file {str(labels)!r}; check the path")
-    found = read_npy(labels)
-    if found is None:
+    array = read_npy(labels)
+    if array is None:
         raise EquimetricError(f"{str(labels)!r} is not an .npy file of labels; write one with numpy.save(file, labels)")
-    if len(found) != count:
+    if len(array) != count:
         raise EquimetricError(
-            f"{str(file)!r} has {count} embeddings but {str(labels)!r} has {len(found)} labels; give one for each"
+            f"{str(file)!r} has {count} embeddings but {str(labels)!r} has {len(array)} labels; give one for each"
         )
-    return np.asarray(found)
+    return np.asarray(array)
 
 
 def _read_csv(file: Path) -> dict[str, list[str]]:
     """The columns `label` and, where present, `set` of a table with a header line."""
-    try:
-        # utf-8-sig: spreadsheets write a byte-order mark, which would become part of the first column's name.
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
-            header = reader.fieldnames or []
-            if "label" not in header:
-                raise EquimetricError(
-                    f"{str(file)!r} has no column 'label' (its first line reads {','.join(header)[:60]!r}); "
-                    "name the column of the classes 'label' in the first line"
-                )
-            lines = list(reader)
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({problem})") from None
-    columns = {name: [line[name] for line in lines] for name in ("label", "set") if name in header}
+    header, rows = read_csv_rows(file)
+    if "label" not in header:
+        raise EquimetricError(
+            f"{str(file)!r} has no column 'label' (its first line reads {','.join(header)[:60]!r}); "
+            "name the column of the classes 'label' in the first line"
+        )
+    columns: dict[str, list[str]] = {name: [row[name] for row in rows] for name in ("label", "set") if name in header}
     for name, values in columns.items():
-        empty = next((number for number, value in enumerate(values) if not value), None)
+        empty = next((row for row, value in enumerate(values) if not value), None)
         if empty is not None:
             raise EquimetricError(f"row {empty} of {str(file)!r} has no {name}; every row below the first needs one")
     return columns
 
 
-def _read_table(file: Path) -> tuple[Any, Any]:
-    """The package pyarrow, and the table of a .parquet file."""
-    try:
-        # By name: pyarrow is optional.
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise EquimetricError("reading .parquet files needs pyarrow; install it with: pip install pyarrow") from None
-    try:
-        return arrow, parquet.read_table(file)
-    except (OSError, arrow.ArrowException) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .parquet file ({problem})") from None
-
-
 def _read_parquet(file: Path, _: Path) -> dict[str, NDArray[Any]]:
-    arrow, table = _read_table(file)
+    arrow, table = read_parquet_table(file)
     if "label" not in table.column_names:
         raise EquimetricError(f"{str(file)!r} has no column 'label' but {', '.join(table.column_names)}; name it so")
     for name in table.column_names:

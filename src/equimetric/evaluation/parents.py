@@ -45,24 +45,24 @@ def number_parents(
         item_parents = convert_labels(gallery_parents, "gallery_parents", len(sets.gallery_classes))
     if query_parents.dtype.kind != item_parents.dtype.kind:
         raise EquimetricError("parents and gallery_parents must both be integers or both be strings to be compared")
-    names, numbers = np.unique(np.concatenate([query_parents, item_parents]), return_inverse=True)
+    names, indices = np.unique(np.concatenate([query_parents, item_parents]), return_inverse=True)
     # Samples that share a label may have different parents: they are not compared.
     if not isinstance(sets, MultiLabelSets):
-        require_one_parent(sets, names, numbers)
+        require_one_parent(sets, names, indices)
     device = sets.queries.device
-    queries, gallery = numbers[: len(query_parents)], numbers[len(query_parents) :]
+    queries, gallery = indices[: len(query_parents)], indices[len(query_parents) :]
     return torch.from_numpy(queries).to(device), torch.from_numpy(gallery).to(device)
 
 
-def require_one_parent(sets: LabelledSets, names: LabelArray, numbers: NDArray[np.int64]) -> None:
+def require_one_parent(sets: LabelledSets, names: LabelArray, parents: NDArray[np.int64]) -> None:
     """Raise an error where samples of one class have different parents."""
     classes = torch.cat([sets.query_classes, sets.gallery_classes]).cpu().numpy()
     first = np.zeros(len(sets.class_labels), np.int64)
-    first[classes[::-1]] = numbers[::-1]
-    wrong = np.flatnonzero(first[classes] != numbers)
+    first[classes[::-1]] = parents[::-1]
+    wrong = np.flatnonzero(first[classes] != parents)
     if len(wrong):
-        one = classes[wrong[0]]
+        row = wrong[0]
+        label, parent, other_parent = sets.class_labels[classes[row]], names[first[classes[row]]], names[parents[row]]
         raise EquimetricError(
-            f"class {sets.class_labels[one]!r} has the parents {names[first[one]]!r} and {names[numbers[wrong[0]]]!r}; "
-            "every class has one parent"
+            f"class {label!r} has the parents {parent!r} and {other_parent!r}; every class has one parent"
         )

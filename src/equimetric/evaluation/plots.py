@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "distance_figure",
+    "empty_figure",
     "new_figure",
     "plot_distances",
     "plot_roc",
@@ -39,7 +40,7 @@ POSITIVE, NEGATIVE, BEST, WORST, INK = "#1b7837", "#2166ac", "#009e73", "#d55e00
 BAND = (0.1, 0.9)
 MIDDLE_80 = 1.2816
 """Standard deviations on either side of the mean that hold 80 % of a normal distribution."""
-NAMES_SHOWN, MAX_NAME_LENGTH = 3, 24
+MAX_NAMES, MAX_NAME_LENGTH = 3, 24
 UTILITY_NAMES = {"opis": "utility of a class", "opis_far": "1 − FAR of a class", "opis_frr": "1 − FRR of a class"}
 MAX_SINGLE_CURVES = 200
 """With more classes, single curves would only smear the band."""
@@ -58,8 +59,8 @@ def plot_utility(
     `names` replaces labels. With a cohort, thresholds are of the score, as in a calibration.
     """
     name = check_rate_name(rate)
-    found = (one for details in evaluation.details.values() for one in details)
-    curves = next((one for one in found if isinstance(one, Consistency) and one.rate == rate), None)
+    details = (detail for group in evaluation.details.values() for detail in group)
+    curves = next((detail for detail in details if isinstance(detail, Consistency) and detail.rate == rate), None)
     if curves is None:
         raise EquimetricError(f"this evaluation has no utility to plot; evaluate with {name!r} among the metrics")
     thresholds, utility, (low, high) = curves.thresholds, curves.utility, curves.calibration_range
@@ -160,9 +161,9 @@ def utility_figure(
     axes.plot(threshold, utility[best].mean(axis=0), color=BEST, linestyle="--", label=f"best {members}")
     axes.plot(threshold, utility[worst].mean(axis=0), color=WORST, linestyle="-.", label=f"worst {members}")
     if names is not None:
-        for line, (kind, which, colour) in enumerate([("worst", worst, WORST), ("best", best, BEST)]):
+        for line, (kind, indices, colour) in enumerate([("worst", worst, WORST), ("best", best, BEST)]):
             axes.annotate(
-                f"{kind}: {_short_names(names, which)}",
+                f"{kind}: {_short_names(names, indices)}",
                 (0, 1),
                 xycoords="axes fraction",
                 xytext=(0, 5 + 13 * line),
@@ -181,11 +182,11 @@ def utility_figure(
     return figure
 
 
-def _short_names(names: Sequence[int | str], which: Integers) -> str:
+def _short_names(names: Sequence[int | str], indices: Integers) -> str:
     """The first few, each at most a few letters long; as text without markup."""
-    shown = [name_text(str(names[position])) for position in which[:NAMES_SHOWN]]
-    short = [name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…" for name in shown]
-    text = ", ".join(short) + (", …" if len(which) > len(shown) else "")
+    displayed = [name_text(str(names[index])) for index in indices[:MAX_NAMES]]
+    short = [name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…" for name in displayed]
+    text = ", ".join(short) + (", …" if len(indices) > len(displayed) else "")
     return text.replace("$", r"\$")
 
 
@@ -201,23 +202,23 @@ def roc_figure(far: Floats, tar: Floats, *, marked: Mapping[float, float] | None
     far, tar = far[order], tar[order]
     if not (far > 0).any():
         raise EquimetricError("no threshold accepts a negative pair, so there is no ROC curve to draw")
-    least = far[far > 0][0]
+    min_far = far[far > 0][0]
 
     figure, axes = new_figure("false accept rate (FAR)", "true accept rate (TAR)")
     axes.set_xscale("log")
     # The TAR without any false accept holds from the left edge on.
-    left = least / 2
+    left = min_far / 2
     at_zero = tar[far == 0][-1:]
     x, y = np.append(np.full(len(at_zero), left), far[far > 0]), np.append(at_zero, tar[far > 0])
     axes.plot(x, y, color=POSITIVE, linewidth=2, drawstyle="steps-post", label="this space")
     chance = np.geomspace(left, 1, 200)
     axes.plot(chance, chance, color=INK, linewidth=0.8, linestyle=":", label="chance")
-    for rate, reached in (marked or {}).items():
+    for rate, marked_tar in (marked or {}).items():
         if left <= rate <= 1:
-            axes.plot(rate, reached, "o", color=POSITIVE, markersize=5)
+            axes.plot(rate, marked_tar, "o", color=POSITIVE, markersize=5)
             axes.annotate(
-                f"{reached:.1%} at {rate:g}",
-                (rate, reached),
+                f"{marked_tar:.1%} at {rate:g}",
+                (rate, marked_tar),
                 xytext=(6, -12),
                 textcoords="offset points",
                 fontsize="small",
@@ -254,8 +255,8 @@ def distance_figure(
         if threshold is not None and total:
             below = float(np.interp(threshold, edges, np.append(0.0, counts.cumsum()))) / total
             accepted = below if measure == "distance" else 1 - below
-            wrong = f"{1 - accepted:.2%} rejected" if name == "positive" else f"{accepted:.2%} accepted"
-            label += f": {wrong}"
+            error_text = f"{1 - accepted:.2%} rejected" if name == "positive" else f"{accepted:.2%} accepted"
+            label += f": {error_text}"
         axes.stairs(density, edges, color=colour, fill=True, alpha=0.3)
         axes.stairs(density, edges, color=colour, linewidth=1.4, label=label)
     if threshold is not None:
@@ -271,13 +272,19 @@ def _has_scores(evaluation: Evaluation) -> bool:
     return "cohort" in evaluation.geometry
 
 
-def new_figure(x: str, y: str) -> "tuple[Figure, Axes]":
-    """An empty figure with these axes."""
+def empty_figure(width: float, height: float) -> "Figure":
+    """A figure of this size in inches, without axes and outside of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.6, 4.2), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def new_figure(x: str, y: str) -> "tuple[Figure, Axes]":
+    """A figure with empty axes of these labels."""
+    figure = empty_figure(6.6, 4.2)
     axes = figure.add_subplot()
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -287,7 +294,7 @@ def new_figure(x: str, y: str) -> "tuple[Figure, Axes]":
 
 
 def _find_detail(evaluation: Evaluation, kind: type[Kind], name: str, metric: str) -> Kind:
-    found = evaluation.detail(kind)
-    if found is None:
+    detail = evaluation.detail(kind)
+    if detail is None:
         raise EquimetricError(f"this evaluation has no {name} to plot; evaluate with {metric!r} among the metrics")
-    return found
+    return detail

@@ -43,7 +43,7 @@ class Evaluation(Mapping[str, float]):
     geometry         how vectors were compared: cosine, euclidean, dot, hamming
     path             how the similarities were computed, in words
     percent          the metrics that are shown as percentages
-    details          name → what the metric found besides its value: curves, thresholds, ranges
+    details          name → results of the metric besides its value: curves, thresholds, ranges
     neighbours       gallery indices (N, n) of the n nearest items of each query, if requested
     """
 
@@ -71,8 +71,8 @@ class Evaluation(Mapping[str, float]):
     def memberships(self) -> tuple[Tensor, Tensor]:
         """Every query with each of its classes, (M,) query indices and class numbers."""
         if isinstance(self.labels, Tensor) and self.labels.ndim == 2:
-            query, number = self.labels.nonzero(as_tuple=True)
-            return query, number
+            query, class_index = self.labels.nonzero(as_tuple=True)
+            return query, class_index
         return torch.arange(len(self.query_classes)), self.query_classes
 
     def label(self, query: int) -> Any:
@@ -80,7 +80,7 @@ class Evaluation(Mapping[str, float]):
         label = self.labels[query]
         if isinstance(label, str):
             return label
-        return [self.class_labels[number] for number in label.nonzero().flatten()] if label.ndim else label.item()
+        return [self.class_labels[index] for index in label.nonzero().flatten()] if label.ndim else label.item()
 
     @property
     def per_query(self) -> dict[str, Tensor]:
@@ -92,20 +92,20 @@ class Evaluation(Mapping[str, float]):
         """Class label → metric → value, for the classes that have queries; NaN where a metric is not defined."""
         columns = {name: values.tolist() for name, values in self.score_per_class.items()}
         return {
-            self.class_labels[number]: {name: values[number] for name, values in columns.items()}
-            for number in np.unique(self.memberships[1].numpy()).tolist()
+            self.class_labels[class_index]: {name: values[class_index] for name, values in columns.items()}
+            for class_index in np.unique(self.memberships[1].numpy()).tolist()
         }
 
     def detail(self, kind: type[Kind], metric: str | None = None) -> Kind | None:
-        """The detail of this kind that a metric, or any metric, found, such as `Roc`; None if there is none."""
-        searched = self.details.values() if metric is None else [self.details.get(metric, ())]
-        return next((one for details in searched for one in details if isinstance(one, kind)), None)
+        """The detail of this kind of one metric, or of any metric, such as `Roc`; None if there is none."""
+        candidates = self.details.values() if metric is None else [self.details.get(metric, ())]
+        return next((detail for details in candidates for detail in details if isinstance(detail, kind)), None)
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the values should know, such as that a score mostly measures noise; each sentence once."""
-        found = (note for details in self.details.values() for detail in details for note in detail.notes)
-        return list(dict.fromkeys(found))
+        notes = (note for details in self.details.values() for detail in details for note in detail.notes)
+        return list(dict.fromkeys(notes))
 
     def to_dict(self) -> dict[str, Any]:
         """The summary in plain types, ready for JSON."""
@@ -123,8 +123,8 @@ class Evaluation(Mapping[str, float]):
     def to_json(self, file: str | Path) -> None:
         """Write the summary, the scores of the classes, and the details without arrays of two dimensions."""
         per_class = [{"class": label, **_to_json(scores)} for label, scores in self.per_class.items()]
-        found = [detail.json_entries() for details in self.details.values() for detail in details]
-        details = {key: value for entries in found for key, value in entries.items()}
+        all_entries = [detail.json_entries() for details in self.details.values() for detail in details]
+        details = {key: value for entries in all_entries for key, value in entries.items()}
         document = {**self.to_dict(), "per_class": per_class, "details": _to_json(details)}
         write_atomically(Path(file), json.dumps(document, ensure_ascii=False, indent=1) + "\n")
 
@@ -173,8 +173,8 @@ class Evaluation(Mapping[str, float]):
 
     def __repr__(self) -> str:
         width = max(map(len, self.scores), default=0)
-        searched = "" if self.gallery is None else f" against {self.gallery} gallery items"
-        sizes = f"{self.queries} queries{searched}, {len(self.class_labels)} classes"
+        gallery_text = "" if self.gallery is None else f" against {self.gallery} gallery items"
+        sizes = f"{self.queries} queries{gallery_text}, {len(self.class_labels)} classes"
         if self.lone:
             sizes += f", {self.lone} queries without a relevant item"
         lines = [f"  {name:<{width}}  {self._format_score(name)}" for name in self.scores]
@@ -194,7 +194,7 @@ class Evaluation(Mapping[str, float]):
 
 
 def _import_optional(module: str, purpose: str) -> ModuleType:
-    """A library that is not among the dependencies."""
+    """Import an optional dependency."""
     try:
         return import_module(module)
     except ImportError:

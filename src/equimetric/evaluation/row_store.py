@@ -1,4 +1,4 @@
-"""Vectors that arrive batch by batch: in memory at first, in a temporary file where they become too many."""
+"""Vectors that arrive batch by batch: in memory at first, in a temporary file once they exceed it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from equimetric.errors import EquimetricError
 __all__ = ["RowStore"]
 
 PIECE_BYTES = 2**24
-"""Of the pieces in which rows are read, sorted and sent."""
+"""Size of the pieces in which rows are read, sorted and sent."""
 
 
 class RowStore:
@@ -39,7 +39,7 @@ class RowStore:
         return self._file is not None
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Add (B, D) rows, which must be as the first ones."""
+        """Add (B, D) rows of the same dimension and precision as the first ones."""
         if not len(rows):
             return
         if self._pieces and (rows.shape[1], rows.dtype) != (self._pieces[0].shape[1], self._pieces[0].dtype):
@@ -75,14 +75,14 @@ class RowStore:
     def pieces(self) -> Iterator[slice]:
         """Ranges of rows of some megabytes each."""
         if self.count:
-            row = self._pieces[0].shape[1] * self._pieces[0].itemsize
-            length = max(1, PIECE_BYTES // max(row, 1))
-            for start in range(0, self.count, length):
-                yield slice(start, min(start + length, self.count))
+            row_bytes = self._pieces[0].shape[1] * self._pieces[0].itemsize
+            piece_rows = max(1, PIECE_BYTES // max(row_bytes, 1))
+            for start in range(0, self.count, piece_rows):
+                yield slice(start, min(start + piece_rows, self.count))
 
     def take(self, order: NDArray[np.int64]) -> RowStore:
         """The rows at these indices, in this order; rows in a file are copied a piece at a time."""
-        taken, array = RowStore(self.memory), self.array()
+        selected, array = RowStore(self.memory), self.array()
         for rows in self.pieces():
-            taken.append(array[order[rows]])
-        return taken
+            selected.append(array[order[rows]])
+        return selected

@@ -41,11 +41,11 @@ def shift_curve(distances: Sequence[float] | Floats, values: ArrayLike, *, confi
 
     Intervals are t-intervals over seeds; NaN where there is one.
     """
-    found, table = _check(distances, values)
-    order = np.argsort(found, kind="stable")
-    areas = area_under_shift(found, table)
+    distances, table = _check(distances, values)
+    order = np.argsort(distances, kind="stable")
+    areas = area_under_shift(distances, table)
     points = tuple(t_interval(table[:, split], confidence) for split in order)
-    return ShiftCurve(found[order], table[:, order], points, areas, t_interval(areas, confidence))
+    return ShiftCurve(distances[order], table[:, order], points, areas, t_interval(areas, confidence))
 
 
 def area_under_shift(distances: Sequence[float] | Floats, values: ArrayLike) -> Floats:
@@ -54,23 +54,23 @@ def area_under_shift(distances: Sequence[float] | Floats, values: ArrayLike) -> 
     A metric that no shift changes has its own value as area. The order of the splits does not count; splits of one
     distance are one point, the mean of theirs.
     """
-    found, table = _check(distances, values)
-    at, split = np.unique(found, return_inverse=True)
-    if len(at) < 2:
+    distances, table = _check(distances, values)
+    unique_distances, split = np.unique(distances, return_inverse=True)
+    if len(unique_distances) < 2:
         raise EquimetricError("the area under a metric needs splits of at least two different distances")
-    means = np.stack([table[:, split == point].mean(axis=1) for point in range(len(at))], axis=1)
-    scaled = (at - at[0]) / (at[-1] - at[0])
+    means = np.stack([table[:, split == index].mean(axis=1) for index in range(len(unique_distances))], axis=1)
+    scaled = (unique_distances - unique_distances[0]) / (unique_distances[-1] - unique_distances[0])
     return np.asarray(np.trapezoid(means, scaled, axis=1))
 
 
 def _check(distances: Sequence[float] | Floats, values: ArrayLike) -> tuple[Floats, Floats]:
     """(S,) distances and (n, S) values in float64."""
-    found, table = np.asarray(distances, np.float64), np.atleast_2d(np.asarray(values, np.float64))
-    if found.ndim != 1 or table.ndim != 2 or table.shape[1] != len(found) or not len(table):
+    distances, table = np.asarray(distances, np.float64), np.atleast_2d(np.asarray(values, np.float64))
+    if distances.ndim != 1 or table.ndim != 2 or table.shape[1] != len(distances) or not len(table):
         raise EquimetricError(
-            f"values of shape {np.shape(values)} do not belong to distances of shape {found.shape}; give (seeds, "
+            f"values of shape {np.shape(values)} do not belong to distances of shape {distances.shape}; give (seeds, "
             "splits) and (splits,)"
         )
-    if not (np.isfinite(found).all() and np.isfinite(table).all()):
+    if not (np.isfinite(distances).all() and np.isfinite(table).all()):
         raise EquimetricError("distances and values must be finite numbers; leave splits without a result out")
-    return found, table
+    return distances, table

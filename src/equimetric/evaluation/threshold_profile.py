@@ -98,23 +98,23 @@ class ThresholdProfile:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The profile as arrays that compress well: counts as their differences along the thresholds."""
-        found = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        for name in COUNTED:
-            found[name] = np.diff(found[name], axis=-1, prepend=0).astype(np.uint32)
-        return found
+        arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        for name in COUNT_FIELDS:
+            arrays[name] = np.diff(arrays[name], axis=-1, prepend=0).astype(np.uint32)
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "ThresholdProfile":
         """The profile behind `arrays`."""
-        found: dict[str, Any] = {field.name: arrays[field.name] for field in fields(cls)}
-        for name in COUNTED:
-            found[name] = np.cumsum(found[name], axis=-1, dtype=np.int64)
-        first, last = found["calibration"].tolist()
-        plain = {name: found[name].item() for name in ("positives", "negatives", "scored", "possible_error")}
-        return cls(**{**found, **plain, "calibration": (first, last)})
+        values: dict[str, Any] = {field.name: arrays[field.name] for field in fields(cls)}
+        for name in COUNT_FIELDS:
+            values[name] = np.cumsum(values[name], axis=-1, dtype=np.int64)
+        first, last = values["calibration"].tolist()
+        scalars = {name: values[name].item() for name in ("positives", "negatives", "scored", "possible_error")}
+        return cls(**{**values, **scalars, "calibration": (first, last)})
 
 
-COUNTED = ("positive", "negative", "class_positive", "class_negative")
+COUNT_FIELDS = ("positive", "negative", "class_positive", "class_negative")
 
 
 def threshold_profile(
@@ -137,8 +137,8 @@ def threshold_profile(
 
 def profile_distances(distances: PairDistances) -> ThresholdProfile:
     """From the pair distances: see `ThresholdProfile`."""
-    numbers = np.flatnonzero((distances.positives_by_class > 0) & (distances.negatives_by_class > 0))
-    if len(numbers) < 2:
+    class_indices = np.flatnonzero((distances.positives_by_class > 0) & (distances.negatives_by_class > 0))
+    if len(class_indices) < 2:
         raise EquimetricError("fewer than two classes have a positive and a negative pair; a profile compares classes")
     scored = "cohort" in distances.sets.compared_by
     options = {"calibration_far": DEFAULT_FAR, "calibration_range": None, "calibration_points": CALIBRATION_POINTS}
@@ -146,9 +146,9 @@ def profile_distances(distances: PairDistances) -> ThresholdProfile:
     before, after = outer_thresholds(distances, middle, scored)
     thresholds = np.concatenate([before, middle, after])
     overall, by_class = distances.count_accepted(thresholds), distances.count_accepted_by_class(thresholds)
+    class_counts = by_class.positive[class_indices], by_class.negative[class_indices]
     positive, negative, class_positive, class_negative = (
-        np.rint(counts).astype(np.int64)
-        for counts in (overall.positive, overall.negative, by_class.positive[numbers], by_class.negative[numbers])
+        np.rint(counts).astype(np.int64) for counts in (overall.positive, overall.negative, *class_counts)
     )
     return ThresholdProfile(
         thresholds,
@@ -157,11 +157,11 @@ def profile_distances(distances: PairDistances) -> ThresholdProfile:
         negative,
         distances.positives,
         distances.negatives,
-        np.asarray([distances.sets.class_labels[number] for number in numbers]),
+        np.asarray([distances.sets.class_labels[index] for index in class_indices]),
         class_positive,
         class_negative,
-        distances.positives_by_class[numbers],
-        distances.negatives_by_class[numbers],
+        distances.positives_by_class[class_indices],
+        distances.negatives_by_class[class_indices],
         scored,
         distances.possible_error(thresholds),
     )

@@ -18,6 +18,7 @@ from equimetric.errors import EquimetricError, quote
 from equimetric.evaluation.engine.arrays import Integers
 from equimetric.evaluation.engine.inputs import LabelArray, LabelsLike, convert_labels
 from equimetric.evaluation.mapped_files import read_safetensors
+from equimetric.evaluation.table_files import read_csv_rows, read_parquet_table
 
 __all__ = ["TrialList", "TrialsLike", "read_ids", "read_trials"]
 
@@ -38,14 +39,14 @@ class TrialList:
 
 def read_trials(trials: TrialsLike, ids: LabelsLike | None, count: int) -> TrialList:
     """The checked trials of a file, of columns by name or of three arrays, as rows of `count` embeddings."""
-    named = _columns(trials)
-    sizes = {name: len(values) for name, values in named.items()}
+    columns = _columns(trials)
+    sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         raise EquimetricError(f"the columns of the trial list have {sizes} rows; give one of each for every trial")
     if not sizes["same"]:
         raise EquimetricError("the trial list is empty; give at least one pair of each kind")
-    same = _read_same(named["same"])
-    first, second = (_find_rows(convert_labels(named[name], name, len(same)), ids, count) for name in COLUMNS[:2])
+    same = _read_same(columns["same"])
+    first, second = (_find_rows(convert_labels(columns[name], name, len(same)), ids, count) for name in COLUMNS[:2])
     if same.all() or not same.any():
         kind = "the same" if same.all() else "different"
         raise EquimetricError(f"all {len(same)} trials are of {kind} classes; rates need trials of both kinds")
@@ -67,11 +68,10 @@ def read_ids(file: Path, labels: Path | None = None) -> NDArray[Any] | None:
         return None
     if file.suffix.lower() == ".parquet":
         parquet = import_module("pyarrow.parquet")
-        return (
-            _column_array(parquet.read_table(file)["id"].to_pylist())
-            if "id" in parquet.read_schema(file).names
-            else None
-        )
+        if "id" not in parquet.read_schema(file).names:
+            return None
+        ids: NDArray[Any] = _column_array(parquet.read_table(file)["id"].to_pylist())
+        return ids
     with (labels or file.with_suffix(".csv")).open(newline="", encoding="utf-8-sig") as stream:
         lines = list(csv.DictReader(stream, skipinitialspace=True))
     return np.array([line["id"] for line in lines], dtype=np.str_) if lines and "id" in lines[0] else None
@@ -94,7 +94,7 @@ def _columns(trials: TrialsLike) -> dict[str, Any]:
 def _column_array(column: Any) -> Any:
     """A column of a data frame as an array; strings as numpy's own."""
     array = np.asarray(column)
-    return array.astype(np.str_) if array.dtype.kind in "OT" and all(isinstance(one, str) for one in array) else array
+    return array.astype(np.str_) if array.dtype.kind in "OT" and all(isinstance(text, str) for text in array) else array
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -104,29 +104,17 @@ def _read_file(file: Path) -> dict[str, Any]:
         return _read_parquet(file)
     if file.suffix.lower() != ".csv":
         raise EquimetricError(f"{str(file)!r} is not a trial list that can be read: .csv, .parquet")
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True, strict=True)
-            header = reader.fieldnames or []
-            lines = list(reader)
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .csv file in UTF-8 ({problem})") from None
+    header, rows = read_csv_rows(file)
     _check_header(header, file)
-    for number, line in enumerate(lines):
-        empty = next((name for name in COLUMNS if not line[name]), None)
+    for index, row in enumerate(rows):
+        empty = next((name for name in COLUMNS if not row[name]), None)
         if empty is not None:
-            raise EquimetricError(
-                f"trial {number} of {str(file)!r} has no {empty}; every row below the first needs one"
-            )
-    return {name: np.array([line[name] for line in lines], dtype=np.str_) for name in COLUMNS}
+            raise EquimetricError(f"trial {index} of {str(file)!r} has no {empty}; every row below the first needs one")
+    return {name: np.array([row[name] for row in rows], dtype=np.str_) for name in COLUMNS}
 
 
 def _read_parquet(file: Path) -> dict[str, Any]:
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    try:
-        table = parquet.read_table(file)
-    except (OSError, arrow.ArrowException) as problem:
-        raise EquimetricError(f"{str(file)!r} is not a .parquet file ({problem})") from None
+    _, table = read_parquet_table(file)
     _check_header(table.column_names, file)
     for name in COLUMNS:
         if table[name].null_count:
@@ -147,34 +135,34 @@ def _read_same(values: Any) -> NDArray[np.bool_]:
     array = np.asarray(values)
     if array.dtype.kind == "b":
         return array
-    found = [TRUTHS.get(str(one).strip().lower()) for one in array.tolist()]
-    if None in found:
-        number = found.index(None)
+    same = [TRUTHS.get(str(value).strip().lower()) for value in array.tolist()]
+    if None in same:
+        index = same.index(None)
         raise EquimetricError(
-            f"column 'same' holds {quote(array.tolist()[number])} in trial {number}; it must be 1 or 0, true or false"
+            f"column 'same' holds {quote(array.tolist()[index])} in trial {index}; it must be 1 or 0, true or false"
         )
-    return np.array(found, dtype=bool)
+    return np.array(same, dtype=bool)
 
 
 def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integers:
     """(P,) rows of the ids in a trial list."""
-    known = np.arange(count) if ids is None else convert_labels(ids, "ids", count)
-    if known.dtype.kind != names.dtype.kind:
+    row_ids = np.arange(count) if ids is None else convert_labels(ids, "ids", count)
+    if row_ids.dtype.kind != names.dtype.kind:
         # A .csv file has texts alone.
-        known, names = known.astype(np.str_), names.astype(np.str_)
-    order = known.argsort(kind="stable")
-    twice = np.flatnonzero(known[order][1:] == known[order][:-1])
-    if len(twice):
-        rows = sorted(order[twice[0] : twice[0] + 2].tolist())
+        row_ids, names = row_ids.astype(np.str_), names.astype(np.str_)
+    order = row_ids.argsort(kind="stable")
+    duplicates = np.flatnonzero(row_ids[order][1:] == row_ids[order][:-1])
+    if len(duplicates):
+        rows = sorted(order[duplicates[0] : duplicates[0] + 2].tolist())
         raise EquimetricError(
-            f"id {known[rows[0]].item()!r} names the rows {rows[0]} and {rows[1]}; every row needs its own"
+            f"id {row_ids[rows[0]].item()!r} names the rows {rows[0]} and {rows[1]}; every row needs its own"
         )
-    position = np.clip(np.searchsorted(known[order], names), 0, count - 1)
-    unknown = np.flatnonzero(known[order][position] != names)
+    position = np.clip(np.searchsorted(row_ids[order], names), 0, count - 1)
+    unknown = np.flatnonzero(row_ids[order][position] != names)
     if len(unknown):
-        what = "rows of the embeddings" if ids is None else "ids"
+        kind = "rows of the embeddings" if ids is None else "ids"
         raise EquimetricError(
-            f"trial {unknown[0]} names {quote(names[unknown[0]].item())}, which is not among the {count} {what}; "
+            f"trial {unknown[0]} names {quote(names[unknown[0]].item())}, which is not among the {count} {kind}; "
             f"correct the list{', or give the ids of the rows' if ids is None else ''}"
         )
     return np.asarray(order[position], np.int64)
@@ -182,14 +170,14 @@ def _find_rows(names: LabelArray, ids: LabelsLike | None, count: int) -> Integer
 
 def _check_pairs(first: Integers, second: Integers) -> None:
     """Raise an error for a sample compared with itself, and for a pair that is listed twice."""
-    alone = np.flatnonzero(first == second)
-    if len(alone):
-        raise EquimetricError(f"trial {alone[0]} compares a sample with itself; remove it from the list")
+    self_pairs = np.flatnonzero(first == second)
+    if len(self_pairs):
+        raise EquimetricError(f"trial {self_pairs[0]} compares a sample with itself; remove it from the list")
     pairs = np.sort(np.stack([first, second], 1), axis=1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    again = np.flatnonzero((pairs[order][1:] == pairs[order][:-1]).all(1))
-    if len(again):
-        one, other = sorted(order[again[0] : again[0] + 2].tolist())
+    repeats = np.flatnonzero((pairs[order][1:] == pairs[order][:-1]).all(1))
+    if len(repeats):
+        first_trial, second_trial = sorted(order[repeats[0] : repeats[0] + 2].tolist())
         raise EquimetricError(
-            f"trials {one} and {other} are the same pair; list every pair once, so that all count alike"
+            f"trials {first_trial} and {second_trial} are the same pair; list every pair once, so that all count alike"
         )

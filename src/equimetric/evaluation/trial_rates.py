@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equimetric.evaluation.engine.arrays import Floats
+from equimetric.evaluation.metrics.roc import interpolate_equal_error
 
 __all__ = ["TrialCurve", "weighted_rates"]
 
@@ -26,29 +27,22 @@ class TrialCurve:
         far, tar = (np.append(0.0, counts[self.last]) / counts[-1] for counts in accepted)
         return far, tar
 
-    def scores(self, weights: Floats, wanted: Iterable[float]) -> list[float]:
-        """AUC, EER, and TAR at each wanted FAR."""
+    def scores(self, weights: Floats, fars: Iterable[float]) -> list[float]:
+        """AUC, EER, and TAR at each of these FAR."""
         far, tar = self.rates(weights)
         area = float((np.diff(far) * (tar[1:] + tar[:-1])).sum() / 2)
-        return [area, _interpolate_equal_error(far, tar), *(float(tar[_place_at_far(far, one)]) for one in wanted)]
+        tars = (float(tar[_index_at_far(far, rate)]) for rate in fars)
+        return [area, float(interpolate_equal_error(far[None], tar[None])[0]), *tars]
 
     def threshold_at_far(self, far: float) -> float:
         """The largest threshold whose FAR is at most this: the first distance that would exceed it."""
-        index = _place_at_far(self.rates(np.ones(len(self.same)))[0], far)
+        index = _index_at_far(self.rates(np.ones(len(self.same)))[0], far)
         return float(self.distance[self.last[index]]) if index < len(self.last) else math.inf
 
 
-def _place_at_far(far: Floats, wanted: float) -> int:
+def _index_at_far(far: Floats, target_far: float) -> int:
     """The last point whose FAR is at most this."""
-    return int(np.searchsorted(far, wanted + 1e-12, "right")) - 1
-
-
-def _interpolate_equal_error(far: Floats, tar: Floats) -> float:
-    """Where FAR = FRR, interpolated between the last point below and the first that is not."""
-    excess = far + tar - 1
-    above = int(np.argmax(excess >= 0))
-    share = -excess[above - 1] / (excess[above] - excess[above - 1])
-    return float(far[above - 1] + share * (far[above] - far[above - 1]))
+    return int(np.searchsorted(far, target_far + 1e-12, "right")) - 1
 
 
 def weighted_rates(accepted: NDArray[np.bool_], same: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from equimetric.evaluation.engine.inputs import (
 )
 from equimetric.evaluation.engine.sets import GeometryName
 from equimetric.evaluation.engine.similarity import SimilarityMatrix
-from equimetric.evaluation.metrics.roc import check_rate
+from equimetric.evaluation.metrics.roc import MIN_ERRORS, check_rate
 from equimetric.evaluation.resampling.bootstrap import check_resampling, percentile_interval
 from equimetric.evaluation.trial_lists import TrialList, TrialsLike, read_trials
 from equimetric.evaluation.trial_rates import TrialCurve, weighted_rates
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["TrialEvaluation", "TrialPoint", "evaluate_trials"]
-
-MIN_ACCEPTED = 10
-"""Expected false accepts for a rate to be estimated: 10 ± √10 is a third either way."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +85,10 @@ class TrialEvaluation(Mapping[str, float]):
         """The largest threshold whose FAR is at most this on exactly these pairs; there must be enough of them."""
         check_rate(far)
         negatives = int((~self.same).sum())
-        if far * negatives < MIN_ACCEPTED:
+        if far * negatives < MIN_ERRORS:
             raise EquimetricError(
-                f"a false accept rate of {far:g} needs {MIN_ACCEPTED} / {far:g} trials of different classes, so that "
-                f"{MIN_ACCEPTED} false accepts are expected; the list has {negatives}: give a larger far or more"
+                f"a false accept rate of {far:g} needs {MIN_ERRORS} / {far:g} trials of different classes, so that "
+                f"{MIN_ERRORS} false accepts are expected; the list has {negatives}: give a larger far or more"
             )
         return self.at_threshold(TrialCurve(self.distance, self.same).threshold_at_far(far))
 
@@ -132,8 +129,8 @@ class TrialEvaluation(Mapping[str, float]):
         ]
         for name, value in self.scores.items():
             ends = self.intervals.get(name)
-            shown = "" if ends is None else f"  ({ends[0]:.2%} … {ends[1]:.2%})"
-            lines.append(f"  {name:<{width}}  {value:7.2%}{shown}")
+            interval_text = "" if ends is None else f"  ({ends[0]:.2%} … {ends[1]:.2%})"
+            lines.append(f"  {name:<{width}}  {value:7.2%}{interval_text}")
         return "\n".join(lines)
 
 
@@ -162,27 +159,27 @@ def evaluate_trials(
     check_resampling(confidence, draws)
     if geometry not in GEOMETRY_NAMES:
         raise unknown_name("geometry of a trial list", str(geometry), GEOMETRY_NAMES)
-    wanted = [check_rate(float(one)) for one in ([far] if isinstance(far, float | int) else far)]
+    fars = [check_rate(float(rate)) for rate in ([far] if isinstance(far, float | int) else far)]
     vectors = convert_embeddings(embeddings, "embeddings")
-    listed = read_trials(trials, ids, len(vectors))
-    units, resampled = _resampling_units(listed, labels, len(vectors))
+    trial_list = read_trials(trials, ids, len(vectors))
+    units, resampled = _resampling_units(trial_list, labels, len(vectors))
     matrix = _similarities(vectors, labels, geometry, cohort)
-    first, second = (torch.from_numpy(rows).to(matrix.device) for rows in (listed.first, listed.second))
+    first, second = (torch.from_numpy(rows).to(matrix.device) for rows in (trial_list.first, trial_list.second))
     products = matrix.exact_products(first, second)[:, None]
     distance = matrix.distance(products, first)[:, 0].cpu().numpy()
 
-    curve = TrialCurve(distance, listed.same)
-    weights = _weight_draws(units, listed, resampled, draws, seed)
-    names = ["auc", "eer", *(f"tar@far={one:g}" for one in wanted)]
-    drawn = np.array([curve.scores(one, wanted) for one in weights()]).reshape(-1, len(names))
+    curve = TrialCurve(distance, trial_list.same)
+    weights = _weight_draws(units, trial_list, resampled, draws, seed)
+    names = ["auc", "eer", *(f"tar@far={rate:g}" for rate in fars)]
+    drawn = np.array([curve.scores(trial_weights, fars) for trial_weights in weights()]).reshape(-1, len(names))
     ends = {name: _interval(values, confidence) for name, values in zip(names, drawn.T, strict=True)}
     return TrialEvaluation(
-        scores=dict(zip(names, curve.scores(np.ones(len(distance)), wanted), strict=True)),
+        scores=dict(zip(names, curve.scores(np.ones(len(distance)), fars), strict=True)),
         intervals={name: interval for name, interval in ends.items() if interval is not None},
         resampled=resampled,
         units=int(units.max()) + 1,
         distance=distance,
-        same=listed.same,
+        same=trial_list.same,
         geometry=geometry if cohort is None else cohort.title,
         confidence=confidence,
         draws=draws,
@@ -207,40 +204,40 @@ def _interval(values: Floats, confidence: float) -> RateInterval | None:
     return percentile_interval(values, confidence) if len(values) > 1 else None
 
 
-def _resampling_units(listed: TrialList, labels: LabelsLike | None, count: int) -> tuple[Integers, str]:
-    """(N,) the number of what each row is drawn with, and its name; rows that no trial names have −1."""
-    named = np.isin(np.arange(count), np.concatenate([listed.first, listed.second]))
-    number = np.full(count, -1)
+def _resampling_units(trial_list: TrialList, labels: LabelsLike | None, count: int) -> tuple[Integers, str]:
+    """(N,) the index of the unit each row is drawn with, and its kind; −1 for rows that no trial names."""
+    is_listed = np.isin(np.arange(count), np.concatenate([trial_list.first, trial_list.second]))
+    unit_indices = np.full(count, -1)
     if labels is None:
-        number[named] = np.arange(named.sum())
-        return number, "samples"
+        unit_indices[is_listed] = np.arange(is_listed.sum())
+        return unit_indices, "samples"
     classes = convert_labels(labels, "labels", count)
-    wrong = np.flatnonzero((classes[listed.first] == classes[listed.second]) != listed.same)
+    wrong = np.flatnonzero((classes[trial_list.first] == classes[trial_list.second]) != trial_list.same)
     if len(wrong):
-        one, other = (classes[rows[wrong[0]]].item() for rows in (listed.first, listed.second))
-        says = "the same" if listed.same[wrong[0]] else "different"
+        first_label, second_label = (classes[rows[wrong[0]]].item() for rows in (trial_list.first, trial_list.second))
+        stated = "the same" if trial_list.same[wrong[0]] else "different"
         raise EquimetricError(
-            f"trial {wrong[0]} says that its samples are of {says} classes, but their labels are {one!r} and "
-            f"{other!r}; correct the list or the labels"
+            f"trial {wrong[0]} says that its samples are of {stated} classes, but their labels are "
+            f"{first_label!r} and {second_label!r}; correct the list or the labels"
         )
-    number[named] = np.unique(classes[named], return_inverse=True)[1]
-    return number, "classes"
+    unit_indices[is_listed] = np.unique(classes[is_listed], return_inverse=True)[1]
+    return unit_indices, "classes"
 
 
 def _weight_draws(
-    units: Integers, listed: TrialList, resampled: str, draws: int, seed: int
+    units: Integers, trial_list: TrialList, resampled: str, draws: int, seed: int
 ) -> Callable[[], Iterator[Floats]]:
     """A function that gives the weights (P,) of the trials in each draw, the same ones whenever it is called."""
-    first, second, count = units[listed.first], units[listed.second], int(units.max()) + 1
-    inside = listed.same & (resampled == "classes")
+    first, second, count = units[trial_list.first], units[trial_list.second], int(units.max()) + 1
+    within_class = trial_list.same & (resampled == "classes")
 
     def draw() -> Iterator[Floats]:
         generator = np.random.default_rng(derive_seed(seed, "trials"))
         for _ in range(draws):
             times = np.bincount(generator.integers(count, size=count), minlength=count).astype(np.float64)
-            weights = np.where(inside, times[first], times[first] * times[second])
+            weights = np.where(within_class, times[first], times[first] * times[second])
             # Without a trial of one kind there is no rate.
-            if weights[listed.same].any() and weights[~listed.same].any():
+            if weights[trial_list.same].any() and weights[~trial_list.same].any():
                 yield weights
 
     return draw

@@ -1,7 +1,7 @@
 """The weights that a loss gives to pairs (Unified View of deep metric learning, theorem 3.1).
 
 A loss that depends on a batch only through its similarities is, at each point, a weight for every pair: a derivative,
-also for a user's own loss. May import `objectives`; matplotlib is imported when a figure is drawn.
+also for a user's own loss. May import `objectives` and `evaluation`; matplotlib is imported when a figure is drawn.
 """
 
 from equimetric.explain.curves import WeightCurves, weight_curves

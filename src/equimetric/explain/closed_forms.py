@@ -16,8 +16,8 @@ __all__ = ["CLOSED_FORMS"]
 
 def two_sided(pairs: Pairs, positive: Tensor, negative: Tensor) -> Tensor:
     """One weight for the positive pairs, another for the negative ones, 0 for the rest."""
-    nothing = torch.zeros_like(pairs.similarity)
-    return torch.where(pairs.positive, positive, torch.where(pairs.negative, negative, nothing))
+    zeros = torch.zeros_like(pairs.similarity)
+    return torch.where(pairs.positive, positive, torch.where(pairs.negative, negative, zeros))
 
 
 def contrastive_cosine(pairs: Pairs, *, lam: float = 0.5) -> Tensor:
@@ -59,8 +59,8 @@ def multi_similarity(pairs: Pairs, *, alpha: float = 2.0, beta: float = 50.0, ba
     similarity = pairs.similarity
 
     def share(exponent: Tensor, mask: Tensor) -> Tensor:
-        whole = log_sum_exp(exponent, mask)
-        return (exponent - torch.logaddexp(whole, torch.zeros_like(whole))[:, None]).exp()
+        log_total = log_sum_exp(exponent, mask)
+        return (exponent - torch.logaddexp(log_total, torch.zeros_like(log_total))[:, None]).exp()
 
     return two_sided(
         pairs, share(alpha * (base - similarity), pairs.positive), share(beta * (similarity - base), pairs.negative)
@@ -78,15 +78,15 @@ def equal_weights(pairs: Pairs) -> Tensor:
 def ntxent(pairs: Pairs, *, temperature: float = 0.07) -> Tensor:
     """(1/τ)(1 − softmax_p) and (1/τ) Σ_p softmax_n, times B over the number of positive pairs."""
     logits = pairs.similarity / temperature
-    everything = torch.logaddexp(logits, log_sum_exp(logits, pairs.negative)[:, None])
-    own = (logits - everything).exp()
+    log_total = torch.logaddexp(logits, log_sum_exp(logits, pairs.negative)[:, None])
+    probs = (logits - log_total).exp()
     has_negative = pairs.negative.any(1, keepdim=True)
-    counted = pairs.positive & has_negative
-    scale = len(logits) / counted.sum().clamp_min(1).to(logits) / temperature
+    valid = pairs.positive & has_negative
+    scale = len(logits) / valid.sum().clamp_min(1).to(logits) / temperature
     # Each positive p of the anchor has a softmax of its own over itself and the negatives.
-    push = (logits[:, :, None] - everything[:, None, :]).exp()
-    push = torch.where(counted[:, None, :], push, torch.zeros_like(push)).sum(2)
-    return two_sided(pairs, scale * torch.where(counted, 1 - own, torch.zeros_like(own)), scale * push)
+    push = (logits[:, :, None] - log_total[:, None, :]).exp()
+    push = torch.where(valid[:, None, :], push, torch.zeros_like(push)).sum(2)
+    return two_sided(pairs, scale * torch.where(valid, 1 - probs, torch.zeros_like(probs)), scale * push)
 
 
 CLOSED_FORMS: dict[str, Callable[..., Tensor]] = {

@@ -46,16 +46,16 @@ def weight_curves(
     grid = torch.linspace(-1, 1, points, dtype=torch.float64)[1:-1]
 
     def weights(moving_is_positive: bool) -> Tensor:
-        found = []
-        for at in grid.tolist():
-            cosines = torch.tensor([[at, *same_side, *other_side]], dtype=torch.float64)
-            own = torch.tensor([[True] * (1 + len(same_side)) + [False] * len(other_side)])
+        values = []
+        for cosine in grid.tolist():
+            cosines = torch.tensor([[cosine, *same_side, *other_side]], dtype=torch.float64)
+            same_kind = torch.tensor([[True] * (1 + len(same_side)) + [False] * len(other_side)])
             total = 0.0
             for weight, part in objective.parts():
-                positive = own if moving_is_positive else ~own
+                positive = same_kind if moving_is_positive else ~same_kind
                 total += weight * float(signed_weights(part.double(), one_anchor(part, cosines, positive))[0, 0])
-            found.append(total)
-        return torch.tensor(found, dtype=torch.float64)
+            values.append(total)
+        return torch.tensor(values, dtype=torch.float64)
 
     try:
         return WeightCurves(objective.name, grid, weights(True), weights(False))

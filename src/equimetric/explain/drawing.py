@@ -8,7 +8,6 @@ from equimetric.explain.curves import WeightCurves
 
 __all__ = ["draw_weights"]
 
-POSITIVE, NEGATIVE = "#1b7837", "#2166ac"
 COLUMNS = 3
 MUCH_LARGER = 8
 """From this ratio of the largest weights on, negatives have an axis of their own."""
@@ -16,27 +15,25 @@ MUCH_LARGER = 8
 
 def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
     """Weight against cosine similarity: positives solid and green, negatives dotted and blue."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from equimetric.evaluation.plots import NEGATIVE, POSITIVE, empty_figure
 
     columns = min(COLUMNS, len(curves))
     rows = math.ceil(len(curves) / columns)
-    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(4.2 * columns, 3.2 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
-    for panel, shown in zip(panels, curves, strict=False):
-        largest = [float(side.abs().max()) for side in (shown.positive, shown.negative)]
-        apart = min(largest) > 0 and max(largest) > MUCH_LARGER * min(largest)
-        other = panel.twinx() if apart else panel
-        x = shown.similarity.numpy()
-        (pull,) = panel.plot(x, shown.positive.numpy(), color=POSITIVE, label="positive: pulled")
+    for panel, curve in zip(panels, curves, strict=False):
+        largest = [float(side.abs().max()) for side in (curve.positive, curve.negative)]
+        separate_axes = min(largest) > 0 and max(largest) > MUCH_LARGER * min(largest)
+        negative_axes = panel.twinx() if separate_axes else panel
+        x = curve.similarity.numpy()
+        (pull,) = panel.plot(x, curve.positive.numpy(), color=POSITIVE, label="positive: pulled")
         dotted = {"linestyle": ":", "linewidth": 2.2, "label": "negative: pushed"}
-        (push,) = other.plot(x, shown.negative.numpy(), color=NEGATIVE, **dotted)
-        panel.set_title(shown.name)
+        (push,) = negative_axes.plot(x, curve.negative.numpy(), color=NEGATIVE, **dotted)
+        panel.set_title(curve.name)
         panel.set_xlabel("cosine similarity")
-        panel.set_ylabel("weight of a positive" if apart else "weight")
-        if apart:
-            other.set_ylabel("weight of a negative", color=NEGATIVE)
+        panel.set_ylabel("weight of a positive" if separate_axes else "weight")
+        if separate_axes:
+            negative_axes.set_ylabel("weight of a negative", color=NEGATIVE)
         panel.set_xlim(-1, 1)
         panel.set_xticks([-1, -0.5, 0, 0.5, 1])
         panel.grid(alpha=0.3)

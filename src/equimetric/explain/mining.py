@@ -29,10 +29,10 @@ def mining_sketch(epsilon: float = 0.1) -> MiningSketch:
     """What the selection `vthm` keeps of an anchor with four positives and five negatives, λ = `epsilon`."""
     cosines = torch.tensor([[*POSITIVES, *NEGATIVES]], dtype=torch.float64)
     positive = torch.tensor([[True] * len(POSITIVES) + [False] * len(NEGATIVES)])
-    kept = SELECTIONS["vthm"].build({"epsilon": epsilon})(Pairs(cosines, positive, ~positive))
+    mined = SELECTIONS["vthm"].build({"epsilon": epsilon})(Pairs(cosines, positive, ~positive))
     return MiningSketch(
-        tuple(zip(POSITIVES, kept.positive[0, : len(POSITIVES)].tolist(), strict=True)),
-        tuple(zip(NEGATIVES, kept.negative[0, len(POSITIVES) :].tolist(), strict=True)),
+        tuple(zip(POSITIVES, mined.positive[0, : len(POSITIVES)].tolist(), strict=True)),
+        tuple(zip(NEGATIVES, mined.negative[0, len(POSITIVES) :].tolist(), strict=True)),
         max(NEGATIVES) + epsilon,
         min(POSITIVES) - epsilon,
     )

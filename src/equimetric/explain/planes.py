@@ -42,6 +42,6 @@ def digit_planes(seed: int = 0) -> tuple[DigitPlane, DigitPlane]:
     for name, ends in (("equally wide", EVEN), ("unequally wide", UNEVEN)):
         width = np.geomspace(*ends, DIGITS)[order]
         points = centres[labels] + noise * width[labels][:, None]
-        found = evaluate(points, labels, metrics=["recall@1", "opis"], geometry="euclidean")
-        planes.append(DigitPlane(name, points, labels, found["recall@1"], found["opis"]))
+        evaluation = evaluate(points, labels, metrics=["recall@1", "opis"], geometry="euclidean")
+        planes.append(DigitPlane(name, points, labels, evaluation["recall@1"], evaluation["opis"]))
     return planes[0], planes[1]

@@ -1,4 +1,4 @@
-"""Distances on the unit sphere, and which negatives a selection takes from them."""
+"""Distances on the unit sphere, and which negatives a selection keeps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def sphere_density(distance: NDArray[np.float64], dim: int) -> NDArray[np.float6
 
 
 def negative_distances(selections: Sequence[str], dim: int = 16, seed: int = 0) -> dict[str, NDArray[np.float64]]:
-    """Selection → distances of the negatives that it takes from one batch, each as often as it takes it.
+    """Selection → distances of the negatives that it selects from one batch, each as often as it is selected.
 
     The batch has 32 classes of 4 points each around random places of the unit sphere.
     """
@@ -41,22 +41,22 @@ def negative_distances(selections: Sequence[str], dim: int = 16, seed: int = 0) 
     centres = unit(torch.randn(CLASSES, dim, generator=generator, dtype=torch.float64))
     noise = unit(torch.randn(len(labels), dim, generator=generator, dtype=torch.float64))
     points = unit(centres[labels] + SPREAD * noise)
-    return {name: taken_distances(name, points, labels, seed) for name in selections}
+    return {name: selected_distances(name, points, labels, seed) for name in selections}
 
 
-def taken_distances(selection: str, points: torch.Tensor, labels: torch.Tensor, seed: int) -> NDArray[np.float64]:
-    """The distances of the negatives of the pairs or triples that a selection takes."""
+def selected_distances(selection: str, points: torch.Tensor, labels: torch.Tensor, seed: int) -> NDArray[np.float64]:
+    """The distances of the negatives of the pairs or triples that a selection keeps."""
     options: dict[str, Any] = {} if selection == "all" else {"selection": selection}
     objective = build_objective("triplet", options, Context(classes=CLASSES, dim=points.shape[1], images=len(labels)))
     (_, part), *_ = objective.parts()
     with evaluation_mode(part), torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "draws of a selection"))
         pairs = part.pairs(points, labels)
-        taken = part.select(pairs)
+        selected = part.select(pairs)
     distance = torch.cdist(points, points)
-    if isinstance(taken, TripletBand):
-        taken = taken.triplets()
-    if isinstance(taken, Triplets):
-        return distance[taken.anchor, taken.negative].numpy()
-    assert isinstance(taken, Pairs)
-    return distance[taken.negative].numpy()
+    if isinstance(selected, TripletBand):
+        selected = selected.triplets()
+    if isinstance(selected, Triplets):
+        return distance[selected.anchor, selected.negative].numpy()
+    assert isinstance(selected, Pairs)
+    return distance[selected.negative].numpy()

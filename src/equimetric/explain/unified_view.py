@@ -34,6 +34,8 @@ PANELS = (
 def unified_view_curves() -> list[WeightCurves]:
     """The curves of all panels."""
     return [
-        replace(weight_curves(build_objective(one.method, one.options), same_side=one.same_side), name=one.title)
-        for one in PANELS
+        replace(
+            weight_curves(build_objective(panel.method, panel.options), same_side=panel.same_side), name=panel.title
+        )
+        for panel in PANELS
     ]

@@ -53,12 +53,12 @@ def pair_weights(
             continue
         with torch.no_grad(), evaluation_mode(part):
             terms = part.pair_terms(embeddings, labels, *arguments, **options)
-            share = weight * explain_terms(part, terms, symmetric=symmetric)
+            part_weights = weight * explain_terms(part, terms, symmetric=symmetric)
         if terms.factor is not None:
-            share = share * terms.factor
-        if total is not None and total.shape != share.shape:
+            part_weights = part_weights * terms.factor
+        if total is not None and total.shape != part_weights.shape:
             raise EquimetricError("the terms of this sum compare with different references; explain them one by one")
-        total = share if total is None else total + share
+        total = part_weights if total is None else total + part_weights
     assert total is not None
     return total
 
@@ -67,7 +67,9 @@ def explain_terms(objective: Objective, terms: PairTerms, *, symmetric: bool) ->
     """The weights of all queries: sets of pairs of other queries follow, further sets of the same ones are left out."""
     first = terms.weighted_pairs[0][1]
     explained = [
-        (w, pairs) for w, pairs in terms.weighted_pairs if pairs is first or pairs.queries is not first.queries
+        (factor, pairs)
+        for factor, pairs in terms.weighted_pairs
+        if pairs is first or pairs.queries is not first.queries
     ]
     if len(explained) < len(terms.weighted_pairs):
         warnings.warn(
@@ -76,12 +78,12 @@ def explain_terms(objective: Objective, terms: PairTerms, *, symmetric: bool) ->
     if terms.penalty is not None:
         warnings.warn(f"the weights of {objective.name!r} leave out the penalty of its references", stacklevel=3)
     queries = sum(len(pairs.similarity) for _, pairs in explained)
-    shares = []
+    set_weights = []
     for weight, pairs in explained:
         # The weights of a set are scaled by the number of its own queries.
         scale = weight * queries / max(1, len(pairs.similarity))
-        shares.append(scale * signed_weights(objective, pairs, symmetric=symmetric, report=True))
-    return shares[0] if len(shares) == 1 else torch.cat(shares)
+        set_weights.append(scale * signed_weights(objective, pairs, symmetric=symmetric, report=True))
+    return set_weights[0] if len(set_weights) == 1 else torch.cat(set_weights)
 
 
 def signed_weights(objective: Objective, pairs: Pairs, *, symmetric: bool = False, report: bool = False) -> Tensor:
@@ -142,8 +144,8 @@ def evaluation_mode(objective: Objective) -> Iterator[None]:
 
 def report_embedding_gradient(name: str, value: Tensor, gradient: Tensor, embeddings: Tensor) -> None:
     """Raise an error for a loss of the embeddings alone; warn where it reads them beside the pairs."""
-    (beside,) = torch.autograd.grad(value, embeddings, allow_unused=True)
-    if beside is None or not beside.any():
+    (embedding_gradient,) = torch.autograd.grad(value, embeddings, allow_unused=True)
+    if embedding_gradient is None or not embedding_gradient.any():
         return
     if not gradient.any():
         raise no_weights(name)

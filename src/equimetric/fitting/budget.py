@@ -1,4 +1,4 @@
-"""A time budget: how much is left, what must be kept for the end, and stopping where a stage would take too long."""
+"""A time budget: time left, reserve for the end, and stopping a stage that would take too long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_RESERVE_SECONDS, RESERVED_SHARE = 45.0, 0.2
 
 @dataclass(frozen=True)
 class Budget:
-    """Minutes from now on.
+    """A time budget that starts now.
 
     Attributes:
         seconds: the budget.
@@ -44,7 +44,7 @@ class Budget:
 
     @property
     def reserve(self) -> float:
-        """Seconds to be kept for the end."""
+        """Seconds reserved for the end."""
         return max(MIN_RESERVE_SECONDS, RESERVED_SHARE * self.seconds)
 
     @property
@@ -54,26 +54,26 @@ class Budget:
 
     def describe(self) -> str:
         """'2 min of 10 min used, 8 min left'."""
-        left = max(0.0, self.seconds - self.spent)
-        return f"{format_seconds(self.spent)} of {format_seconds(self.seconds)} used, {format_seconds(left)} left"
+        remaining = max(0.0, self.seconds - self.spent)
+        return f"{format_seconds(self.spent)} of {format_seconds(self.seconds)} used, {format_seconds(remaining)} left"
 
-    def require(self, seconds: float, what: str) -> None:
-        """Raise an error, before anything slow begins, where something will take longer than there is time for."""
+    def require(self, seconds: float, task: str) -> None:
+        """Raise an error, before a slow task begins, where it would exceed the budget."""
         if seconds > self.left:
             needed = (self.spent + seconds) / (1 - RESERVED_SHARE) + MIN_RESERVE_SECONDS
             raise EquimetricError(
-                f"{what} take about {format_seconds(seconds)}, more than fits into {self.seconds / 60:g} minutes; "
+                f"{task} take about {format_seconds(seconds)}, more than fits into {self.seconds / 60:g} minutes; "
                 f"give --minutes {int(needed / 60) + 1} or more"
             )
 
     @contextmanager
-    def stop_in_time(self, network: nn.Module, what: str) -> Iterator[None]:
-        """Stop a network between two batches where the time is up; what was kept on disk by then is not lost."""
+    def stop_in_time(self, network: nn.Module, task: str) -> Iterator[None]:
+        """Stop a network between two batches when the time is up; results on disk are kept."""
 
         def check(*_: Any) -> None:
             if self.left < 0:
                 raise EquimetricError(
-                    f"{what} are not finished, and {format_seconds(self.spent)} of {self.seconds / 60:g} minutes are "
+                    f"{task} are not finished, and {format_seconds(self.spent)} of {self.seconds / 60:g} minutes are "
                     "used; what is done is kept: run the same command again, or give more --minutes"
                 )
 

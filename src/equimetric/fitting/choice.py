@@ -1,4 +1,4 @@
-"""Which objective, learning rate and dimension: trials on folds of the training and validation classes, remembered.
+"""Choose objective, learning rate and dimension by cached trials on folds of the training and validation classes.
 
 A candidate takes the place of raw features only where it gains more than one standard error: with g_f its gain in fold
 f of F, where other classes validate, and s their standard deviation,
@@ -62,8 +62,8 @@ class ScoredCandidate:
         return fmean(self.values)
 
     def gain(self, other: ScoredCandidate) -> tuple[float, float]:
-        """By how much it is above another one, fold by fold, and the standard error of that mean."""
-        gains = [own - its for own, its in zip(self.values, other.values, strict=True)]
+        """Mean gain over another candidate across folds, and its standard error."""
+        gains = [score - other_score for score, other_score in zip(self.values, other.values, strict=True)]
         return fmean(gains), stdev(gains) / math.sqrt(len(gains))
 
     def describe(self) -> str:
@@ -78,11 +78,11 @@ class CandidateChoice:
 
     Attributes:
         candidates: all of them, in the order of the trials; raw features first.
-        stopped: whether the time was up before the last one.
+        timed_out: whether the time was up before the last one.
     """
 
     candidates: tuple[ScoredCandidate, ...]
-    stopped: bool = False
+    timed_out: bool = False
 
     @property
     def best(self) -> ScoredCandidate:
@@ -94,15 +94,15 @@ class CandidateChoice:
     @property
     def leader(self) -> ScoredCandidate:
         """The one with the largest value; the first of equal ones, so what needs no training before what does."""
-        return max(self.candidates, key=lambda one: one.value)
+        return max(self.candidates, key=lambda scored: scored.value)
 
     @property
     def best_trained(self) -> ScoredCandidate:
         """The best of those that were trained."""
-        return max((one for one in self.candidates if one.candidate.trains), key=lambda one: one.value)
+        return max((scored for scored in self.candidates if scored.candidate.trains), key=lambda scored: scored.value)
 
     def describe(self) -> str:
-        """What was chosen and, where it was not trained, why."""
+        """The choice and, where it is not trained, the reason."""
         name, leader = self.best.candidate.name, self.leader
         if self.best.candidate.trains:
             return f"chosen: {name}"
@@ -124,75 +124,75 @@ class CandidateChoice:
 def choose_candidate(
     plan: Plan, folder: Path, budget: Budget, cache: RunCache, notify: Notify = lambda _: None
 ) -> CandidateChoice:
-    """Try what needs no training and the base objectives, then neighbours of the best one of these.
+    """Try candidates without training and the base objectives, then neighbours of the best of these.
 
-    It ends where no neighbour is better or the time is up. Each trial is kept in `folder` under the hash of all that
-    determines it, so a second start repeats none of them. What needs no training and the first objective are tried in
-    any case.
+    It ends where no neighbour is better or the time is up. Each trial is cached in `folder` under the hash of all that
+    determines it, so a second start repeats none of them. Candidates without training and the first objective are
+    always tried.
     """
     scored: list[ScoredCandidate] = []
     for candidate in proposals(plan, scored):
-        trained = [one.seconds for one in scored if one.candidate.trains]
-        if trained and budget.left < max(trained) and not is_kept(plan, candidate, folder, cache):
-            return CandidateChoice(tuple(scored), stopped=True)
+        trained = [result.seconds for result in scored if result.candidate.trains]
+        if trained and budget.left < max(trained) and not is_cached(plan, candidate, folder, cache):
+            return CandidateChoice(tuple(scored), timed_out=True)
         scored.append(try_candidate(plan, candidate, folder, cache))
         notify(f"{scored[-1].describe()} ({budget.describe()})")
     return CandidateChoice(tuple(scored))
 
 
 def proposals(plan: Plan, scored: list[ScoredCandidate]) -> Iterator[Candidate]:
-    """All candidates, then those beside the best trained so far; `scored` grows meanwhile."""
+    """All candidates, then neighbours of the best trained one so far; the caller appends to `scored`."""
     yield from UNTRAINED
     yield from plan.candidates
     while len(scored) < MAX_CANDIDATES:
-        known = {one.candidate for one in scored}
+        tried = {result.candidate for result in scored}
         best = CandidateChoice(tuple(scored)).best_trained.candidate
-        neighbour = next((one for one in variations(best, plan) if one not in known), None)
+        neighbour = next((candidate for candidate in variations(best, plan) if candidate not in tried), None)
         if neighbour is None:
             return
         yield neighbour
 
 
 def try_candidate(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> ScoredCandidate:
-    """The mean of the trials of all folds."""
-    began = time.monotonic()
+    """Run the trials of all folds and average them."""
+    start = time.monotonic()
     results = [try_fold(plan.run_config(candidate, fold), folder, cache) for fold in range(FOLDS)]
     scores = {name: fmean(result.validation[name] for result in results) for name in results[0].validation}
     values = tuple(fmean(result.validation[name] for name in plan.chosen_by) for result in results)
-    # What an earlier start has kept is read at once; its own seconds say what the next candidate may take.
-    seconds = max(time.monotonic() - began, sum(result.seconds for result in results))
+    # Cached trials are read at once; their recorded seconds tell how long the next candidate may take.
+    seconds = max(time.monotonic() - start, sum(result.seconds for result in results))
     return ScoredCandidate(candidate, scores, values, seconds)
 
 
 def try_fold(config: RunConfig, folder: Path, cache: RunCache) -> TrialResult:
-    """The trial of a configuration, read where this very one has been made before."""
+    """The trial of a configuration, cached if it was run before."""
     file = trial_file(config, folder, cache)
-    known = read_trial(file)
-    if known is not None:
-        return known
+    cached = read_trial(file)
+    if cached is not None:
+        return cached
     result = train_trial(config, cache=cache)
     write_atomically(file, json_document(result.model_dump(mode="json")))
     return result
 
 
-def is_kept(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> bool:
-    """Whether an earlier start has left all trials of a candidate, so that it takes no time."""
+def is_cached(plan: Plan, candidate: Candidate, folder: Path, cache: RunCache) -> bool:
+    """Whether all trials of a candidate are cached, so that it takes no time."""
     files = [trial_file(plan.run_config(candidate, fold), folder, cache) for fold in range(FOLDS)]
     return all(read_trial(file) is not None for file in files)
 
 
 def trial_file(config: RunConfig, folder: Path, cache: RunCache) -> Path:
-    """Where the trial of a configuration is kept."""
+    """Cache file of the trial of a configuration."""
     return folder / f"{trial_key(config, cache.data(config, test=False)).content}.json"
 
 
 def trial_key(config: RunConfig, data: RunData) -> RunKey:
-    """What identifies a trial: all that determines its result, images and weights by content."""
+    """The key of a trial: everything that determines its result, images and weights by content."""
     return RunKey.from_config(fit_to_data(config, data.shape), data.fingerprint, role="trial")
 
 
 def read_trial(file: Path) -> TrialResult | None:
-    """A trial that was kept; None where there is none, or where it is damaged and is made again."""
+    """A cached trial; None where there is none, or where it is damaged and runs again."""
     if not file.exists():
         return None
     with contextlib.suppress(DamagedFileError, ValidationError):

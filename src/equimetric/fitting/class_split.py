@@ -1,4 +1,4 @@
-"""Which classes train, choose, normalise, calibrate and test; with few classes parts are merged, which is said."""
+"""Divide classes into parts that train, select, normalise, calibrate and test; few classes merge parts, with a note."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from equimetric.seeding import derive_seed
 __all__ = ["ClassParts", "choose_far", "divide_classes"]
 
 FIVE_PARTS, FOUR_PARTS, THREE_PARTS = 40, 20, 10
-"""Classes from which on there are five parts, four or three."""
+"""Minimum numbers of classes for five parts, four or three."""
 
 SHARES = {"test": 0.16, "calibration": 0.25, "cohort": 0.1, "validation": 0.12}
-"""Of five parts, beside the training classes. Calibration has most of them: from 15 to 20 classes the bound of the FAR
-came down from 3.2 to 2.4 times the target rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
+"""Shares of the other four parts besides training. Calibration has most: from 15 to 20 classes the bound of the FAR
+fell from 3.2 to 2.4 times the target rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
 """
 
 MAX_GROUP_SHARE = 0.1
-"""Share of the classes: a larger group of classes that share images trains."""
+"""A group of classes that share images trains where it is larger than this share of all classes."""
 
 RATES = (0.01, 0.02, 0.05, 0.1)
-"""False accept rates to calibrate for; the smallest that there are enough pairs for."""
+"""False accept rates to calibrate for: the smallest with enough pairs is chosen."""
 
 FALSE_ACCEPTS = 10
-"""Pairs of a fold that must be expected above the threshold, as calibration wants them."""
+"""Expected number of false accepts of a fold that calibration requires."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class ClassParts:
 
     Attributes:
         groups: for training and validation, in the order of folds; the classes of a group stay together.
-        validating: how many classes validate.
+        num_validation_classes: how many classes validate.
         lists: the classes of the other parts.
-        merged: sentences: which parts are one, and what cannot be promised for it.
+        merge_notes: sentences on merged parts and what cannot be promised for them.
         training: classes that train in every fold.
     """
 
     groups: tuple[tuple[str, ...], ...]
-    validating: int
+    num_validation_classes: int
     lists: Mapping[str, tuple[str, ...]]
-    merged: tuple[str, ...] = ()
+    merge_notes: tuple[str, ...] = ()
     training: tuple[str, ...] = ()
 
     @property
@@ -61,13 +61,13 @@ class ClassParts:
         """The part that the cohort is made of."""
         return "cohort" if "cohort" in self.lists else "train"
 
-    def fold(self, number: int = 0, folds: int = 1) -> PartsConfig:
+    def fold(self, index: int = 0, folds: int = 1) -> PartsConfig:
         """The lists of a fold: other classes validate in each; those of fold 0 are the model's own."""
-        start = number * len(self.groups) // folds
+        start = index * len(self.groups) // folds
         train = list(self.training)
         validation: list[str] = []
         for group in (*self.groups[start:], *self.groups[:start]):
-            (validation if len(validation) < self.validating else train).extend(group)
+            (validation if len(validation) < self.num_validation_classes else train).extend(group)
         lists = {"train": train, "validation": validation, **self.lists}
         return PartsConfig(**{part: sorted(names) for part, names in lists.items()})
 
@@ -80,10 +80,10 @@ def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts
     """
     classes = sum(map(len, groups))
     order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(derive_seed(seed, "class parts")))
-    shuffled = [tuple(groups[place]) for place in order.tolist()]
+    shuffled = [tuple(groups[index]) for index in order.tolist()]
     large = [group for group in shuffled if len(group) > max(1, MAX_GROUP_SHARE * classes)]
-    others = [group for group in shuffled if group not in large]
-    training, free = tuple(name for group in large for name in group), sum(map(len, others))
+    small = [group for group in shuffled if group not in large]
+    training, free = tuple(name for group in large for name in group), sum(map(len, small))
     sentence = (
         f"nearly equal images tie {len(training):,} classes together: these train, and the other parts have the sizes "
         f"that {free:,} classes would have"
@@ -91,13 +91,13 @@ def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts
     for count, notes in ((classes, ()), (free, (sentence,))):
         if count < classes and count < THREE_PARTS:
             break
-        sizes, merged = part_sizes(count)
-        lists, left = take_parts(others, sizes)
-        if sum(map(len, left)) >= sizes["validation"] + 2:
-            return ClassParts(left, sizes["validation"], lists, (*merged, *notes), training)
-    tied = sum(len(group) for group in groups if len(group) > 1)
+        sizes, merge_notes = part_sizes(count)
+        lists, remaining = take_parts(small, sizes)
+        if sum(map(len, remaining)) >= sizes["validation"] + 2:
+            return ClassParts(remaining, sizes["validation"], lists, (*merge_notes, *notes), training)
+    num_tied = sum(len(group) for group in groups if len(group) > 1)
     raise EquimetricError(
-        f"nearly equal images tie {tied:,} of {classes:,} classes together, and too few are left to divide; remove "
+        f"nearly equal images tie {num_tied:,} of {classes:,} classes together, and too few are left to divide; remove "
         "images that are in several classes"
     )
 
@@ -105,27 +105,27 @@ def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts
 def take_parts(
     groups: Sequence[tuple[str, ...]], sizes: Mapping[str, int]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
-    """The classes of all parts but training and validation, group by group, and the groups that are left for these."""
+    """The classes of all parts but training and validation, group by group, and the remaining groups for these."""
     waiting = list(groups)
     lists: dict[str, tuple[str, ...]] = {}
     for part, size in sizes.items():
         if part == "validation":
             continue
-        taken: list[str] = []
-        while len(taken) < size and waiting:
-            taken.extend(waiting.pop(0))
-        lists[part] = tuple(taken)
+        names: list[str] = []
+        while len(names) < size and waiting:
+            names.extend(waiting.pop(0))
+        lists[part] = tuple(names)
     return lists, tuple(waiting)
 
 
 def part_sizes(classes: int) -> tuple[dict[str, int], tuple[str, ...]]:
-    """How many classes each part has beside training, and which parts are merged."""
+    """Number of classes of each part besides training, and notes on merged parts."""
     if classes < THREE_PARTS:
         raise EquimetricError(
             f"classes with two or more images: {classes}; fit needs at least {THREE_PARTS}, some to train on and "
             "others to choose, calibrate and test on: add classes, each a folder with its images"
         )
-    sizes = {part: round(share * classes) for part, share in SHARES.items()}
+    sizes = {part: round(fraction * classes) for part, fraction in SHARES.items()}
     if classes >= FIVE_PARTS:
         return {**sizes, "calibration": max(MIN_CLASSES, sizes["calibration"])}, ()
     cohort = (
@@ -134,12 +134,16 @@ def part_sizes(classes: int) -> tuple[dict[str, int], tuple[str, ...]]:
     )
     if classes >= FOUR_PARTS:
         enough = classes >= 3 * MIN_CLASSES
-        calibrating = MIN_CLASSES if enough else max(4, round(0.2 * classes))
+        num_calibration = MIN_CLASSES if enough else max(4, round(0.2 * classes))
         unbounded = (
-            f"{calibrating} classes calibrate, and a bound for new classes needs {MIN_CLASSES}: the certificate "
+            f"{num_calibration} classes calibrate, and a bound for new classes needs {MIN_CLASSES}: the certificate "
             "states the rates that were measured and promises none"
         )
-        sizes = {"test": max(4, round(0.2 * classes)), "calibration": calibrating, "validation": max(3, classes // 8)}
+        sizes = {
+            "test": max(4, round(0.2 * classes)),
+            "calibration": num_calibration,
+            "validation": max(3, classes // 8),
+        }
         return sizes, (cohort,) if enough else (cohort, unbounded)
     shared = (
         "validation and calibration classes are one part: the threshold is calibrated on classes that chose the model, "
@@ -167,8 +171,8 @@ def choose_far(images: Mapping[str, int], classes: Sequence[str], far: float | N
         return far, ""
     for rate in RATES:
         if rate * negatives >= FALSE_ACCEPTS:
-            instead = f"there are too few images for a threshold at FAR {RATES[0]:g}; it is calibrated for {rate:g}"
-            return rate, "" if rate == RATES[0] else instead
+            note = f"there are too few images for a threshold at FAR {RATES[0]:g}; it is calibrated for {rate:g}"
+            return rate, "" if rate == RATES[0] else note
     raise EquimetricError(
         f"{sum(counts):,} images of {len(counts):,} classes are too few to calibrate a threshold on, even for FAR "
         f"{RATES[-1]:g}; add images to each class"

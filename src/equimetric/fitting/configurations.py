@@ -1,4 +1,4 @@
-"""The files that a fit leaves for `train` and `compare`: what was done, with comments on what may be changed."""
+"""The configuration files that a fit writes for `train` and `compare`, with comments on what may be changed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ TABLE_COMMENTS = {
     ),
     "[methods": "A table for each method, with its options: options = { margin = 0.3 }. All above holds for each.",
 }
-"""What stands above a key of the file itself, or above a table; of several that begin alike, above the first."""
+"""Comments above top-level keys and tables; where several tables share a prefix, above the first."""
 
 TUNING = """
 # To tune all of them alike first, on validation classes (pip install "equimetric[tuning]"):
@@ -87,9 +87,9 @@ def run_toml(plan: Plan, candidate: Candidate, cohort: CohortOverride) -> str:
     """A file for `equimetric train`: the run of a candidate, whose test figures are those of the fitted model."""
     values = with_cohort(plan.run_values(candidate), cohort)
     load_config(values, RunConfig)
-    above = KEY_COMMENTS if candidate.trains else {**KEY_COMMENTS, "method": NO_TRAINING}
+    comments = KEY_COMMENTS if candidate.trains else {**KEY_COMMENTS, "method": NO_TRAINING}
     header = RUN_HEADER.format(file=PLAN, part=plan.parts.calibration, far=plan.far)
-    return comment(header + PRIVATE) + "\n" + commented(values, above)
+    return comment(header + PRIVATE) + "\n" + add_comments(values, comments)
 
 
 def study_toml(plan: Plan, cohort: CohortOverride) -> str:
@@ -97,11 +97,11 @@ def study_toml(plan: Plan, cohort: CohortOverride) -> str:
     values = with_cohort(plan.run_values(plan.candidates[0]), cohort)
     del values["method"], values["seed"]
     methods: dict[str, Any] = {candidate.method: {} for candidate in plan.candidates}
-    begin = {"name": STUDY_NAME, "seeds": [0, 1, 2], "baselines": [candidate.method for candidate in UNTRAINED]}
-    study = {**begin, **values, "methods": methods}
+    header_values = {"name": STUDY_NAME, "seeds": [0, 1, 2], "baselines": [candidate.method for candidate in UNTRAINED]}
+    study = {**header_values, **values, "methods": methods}
     load_config(study, StudyConfig)
     header = STUDY_HEADER.format(file=STUDY, name=STUDY_NAME)
-    return comment(header + PRIVATE) + "\n" + commented(study, KEY_COMMENTS) + TUNING
+    return comment(header + PRIVATE) + "\n" + add_comments(study, KEY_COMMENTS) + TUNING
 
 
 def with_cohort(values: dict[str, Any], cohort: CohortOverride) -> dict[str, Any]:
@@ -117,23 +117,25 @@ def comment(text: str) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
 
 
-def commented(values: dict[str, Any], of_keys: Mapping[str, str]) -> str:
+def add_comments(values: dict[str, Any], key_comments: Mapping[str, str]) -> str:
     """TOML with a comment above the keys and tables that have one; lists of numbers in one line."""
     import tomli_w
 
     text = tomli_w.dumps(without_none(values))
-    text = re.sub(r"\[\n((?: +[\d.]+,\n)+)\]", lambda found: f"[{' '.join(found[1].split()).rstrip(',')}]", text)
-    above = {f"{key} =": known for key, known in of_keys.items()}
+    text = re.sub(r"\[\n((?: +[\d.]+,\n)+)\]", lambda match: f"[{' '.join(match[1].split()).rstrip(',')}]", text)
+    comments = {f"{key} =": sentence for key, sentence in key_comments.items()}
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         if line.startswith("["):
             # From the first table on, keys are those of tables.
-            above = {key: known for key, known in TABLE_COMMENTS.items() if comment_of(known) not in lines}
-        lines += [comment_of(known) for start, known in above.items() if line.startswith(start)]
+            comments = {
+                key: sentence for key, sentence in TABLE_COMMENTS.items() if wrap_comment(sentence) not in lines
+            }
+        lines += [wrap_comment(sentence) for start, sentence in comments.items() if line.startswith(start)]
         lines.append(line)
     return "".join(lines)
 
 
-def comment_of(text: str) -> str:
-    """A sentence as comment, in lines of readable length."""
+def wrap_comment(text: str) -> str:
+    """A sentence as a comment, wrapped to a readable width."""
     return comment(textwrap.fill(text, WIDTH))

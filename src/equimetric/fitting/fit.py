@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from equimetric.deployment.export import export_run
 from equimetric.deployment.graphs import require_onnx
 from equimetric.deployment.load import load_exported
 from equimetric.errors import EquimetricError, EquimetricWarning, StorageError
-from equimetric.files import sync_folder, write_atomically
+from equimetric.files import explain_write_error, sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import CandidateChoice, Notify, choose_candidate
 from equimetric.fitting.configurations import PLAN, STUDY, run_toml, study_toml
@@ -50,10 +49,10 @@ class FitResult:
     Attributes:
         folder: the exported model, with plan and report.
         run: the folder of the run behind it.
-        plan, choice: what was planned and what was chosen.
-        certificate: of the exported model.
-        outcome: what the test classes showed.
-        seconds: how long it took.
+        plan, choice: the plan and the chosen candidate.
+        certificate: certificate of the exported model.
+        outcome: results on the test classes.
+        seconds: duration.
     """
 
     folder: Path
@@ -84,15 +83,15 @@ def fit_model(
 ) -> FitResult:
     """Fit an embedding and a threshold to a folder of classes, or to a list of images, and export both.
 
-    minutes      time budget of the whole
-    far          the false accept rate to calibrate for; by default 1e-2, or what the images are enough for
-    backbone     whose features are used
+    minutes      time budget
+    far          the false accept rate to calibrate for; by default 1e-2, or the smallest that the images allow
+    backbone     backbone of the features
     path, label  columns of a list of images
     licence      of the model, for its card
-    notify         called with a sentence at every stage
+    notify       called with a sentence at every stage
 
-    What is finished (features, trials, the run) is kept beside `out`, by content: after a crash or a stop the same call
-    goes on from there, and nothing made for other images or settings is used.
+    Finished work (features, trials, the run) is kept beside `out`, by content: after a crash or a stop the same call
+    resumes there, and nothing made for other images or settings is used.
     """
     budget, target = Budget(60 * minutes), Path(out).expanduser()
     require_new(target)
@@ -109,16 +108,15 @@ def explain_write_errors(target: Path) -> Iterator[None]:
     except OSError as error:
         if not str(error.filename or target).startswith(str(target)):
             raise
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
         raise StorageError(
-            f"the model cannot be written to {str(target.parent)!r}: {why}; make room there, or give another --out, "
-            "and run the same command again"
+            f"the model cannot be written to {str(target.parent)!r}: {explain_write_error(error)}; make room there, or "
+            "give another --out, and run the same command again"
         ) from error
 
 
 @contextmanager
 def quiet_warnings() -> Iterator[None]:
-    """Leave out warnings of the data and of the cohort: what they say is in the plan, or in the notes of the run."""
+    """Silence warnings of the data and of the cohort: the plan and the notes of the run repeat them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EquimetricWarning)
         yield
@@ -132,7 +130,7 @@ def require_new(target: Path) -> None:
 
 
 def run_plan(plan: Plan, target: Path, budget: Budget, *, licence: str = "unknown", notify: Notify) -> FitResult:
-    """Do what a plan says: features, trials, training, threshold, export, test, report."""
+    """Execute a plan: features, trials, training, threshold, export, test, report."""
     with explain_write_errors(target):
         return run_stages(plan, target, budget, licence, notify)
 
@@ -143,8 +141,8 @@ def run_stages(plan: Plan, target: Path, budget: Budget, licence: str, notify: N
     precompute_features(plan, budget, cache, notify)
     choice = choose_candidate(plan, work / "trials", budget, cache, notify)
     best = choice.best.candidate
-    stopped = "; the time for trials is up" if choice.stopped else ""
-    notify(f"{choice.describe()}{stopped}")
+    timeout_text = "; the time for trials is up" if choice.timed_out else ""
+    notify(f"{choice.describe()}{timeout_text}")
     trained = train_chosen(plan.run_config(best), work / "runs", cache)
     notify(f"{describe_training(trained.result)}; {budget.describe()}")
     notify(describe_normalization(trained.result.cohort))
@@ -163,23 +161,23 @@ def run_stages(plan: Plan, target: Path, budget: Budget, licence: str, notify: N
 
 
 def work_folder(target: Path) -> Path:
-    """Where trials and runs are kept: model.fit beside model."""
+    """Folder of trials and runs: model.fit beside model."""
     return target.with_name(f"{target.name}.fit")
 
 
 def precompute_features(plan: Plan, budget: Budget, cache: RunCache, notify: Notify) -> None:
-    """Compute the features of all images, unless they are there; stops where that takes longer than there is time."""
+    """Compute the features of all images unless cached; raises an error where that exceeds the time budget."""
     config = plan.run_config(plan.candidates[0])
     with use_threads(config.training.threads):
         data = cache.data(config)
         backbone = build_learner(fit_to_data(config, data.shape), data.shape, cache=cache).frozen_backbone()
         assert backbone is not None
         seconds = estimate_seconds(backbone, data.eval_data)
-        what = f"the features of {len(data.dataset):,} images"
-        budget.require(seconds, what)
+        task = f"the features of {len(data.dataset):,} images"
+        budget.require(seconds, task)
         if seconds:
-            notify(f"{what} take about {format_seconds(seconds)}")
-        with budget.stop_in_time(backbone, what):
+            notify(f"{task} take about {format_seconds(seconds)}")
+        with budget.stop_in_time(backbone, task):
             cache.with_features(data, backbone)
 
 
@@ -191,7 +189,7 @@ def train_chosen(config: RunConfig, folder: Path, cache: RunCache) -> TrainedMod
 
 
 def describe_training(result: RunResult) -> str:
-    """How many steps were taken, and which one is exported."""
+    """Number of steps taken, and the exported one."""
     if result.steps == 0:
         return "nothing to train"
     if result.best_step == 0:
@@ -200,10 +198,10 @@ def describe_training(result: RunResult) -> str:
 
 
 def export_model(plan: Plan, trained: TrainedModel, cohort: CohortOverride, folder: Path, licence: str) -> Certificate:
-    """Calibrate and export; what an earlier start left is replaced."""
+    """Calibrate and export; replaces the result of an interrupted start."""
     import shutil
 
-    # Not the user's folder: it is made here, and a crash may have left it.
+    # Not the user's folder: a crash of an earlier start may have left it.
     shutil.rmtree(folder, ignore_errors=True)
     model = export_run(
         trained.folder,

@@ -1,4 +1,4 @@
-"""What a folder or a list of images holds: classes, images of each, damaged files, images that occur twice."""
+"""Inspect a folder or a list of images: classes, images of each, damaged files, near-duplicates."""
 
 from __future__ import annotations
 
@@ -30,46 +30,46 @@ LABEL_COLUMNS = ("label", "class", "class_name")
 NAMES_SHOWN, COLUMNS_SHOWN = 3, 12
 
 MIN_IMAGES_PER_CLASS = 2
-"""Images of a class: one alone has nothing to be found by."""
+"""A query needs another image of its class."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """A data set and what was found in it.
+    """A data set and the findings on it.
 
     Attributes:
-        config: how it is loaded.
-        dataset: without damaged files, and without classes of a single image.
-        images: how many images each class has, by name.
-        alike: images that resemble another one, `parts` being their classes.
-        notes: what else a user should know: small files.
+        config: the configuration that loads it.
+        dataset: the data set without damaged files and classes of a single image.
+        images: class name → number of images.
+        near_duplicates: images that resemble another one, `parts` being their classes.
+        notes: further notes for the user: small files.
     """
 
     config: DataConfig
     dataset: Dataset
     images: dict[str, int]
-    alike: tuple[NearDuplicate, ...]
+    near_duplicates: tuple[NearDuplicate, ...]
     notes: tuple[str, ...]
 
     @property
     def across(self) -> list[NearDuplicate]:
         """Images that resemble one of another class."""
-        return [pair for pair in self.alike if pair.parts[0] != pair.parts[1]]
+        return [pair for pair in self.near_duplicates if pair.parts[0] != pair.parts[1]]
 
     def classes_together(self) -> list[list[str]]:
-        """The classes in groups that share nearly equal images, each class in one group; most stand alone."""
+        """Groups of classes that share nearly equal images; each class is in one group, most are alone in theirs."""
         group_of = {name: {name} for name in self.images}
         for pair in self.across:
-            one, other = (group_of[name] for name in pair.parts)
-            if one is not other:
-                one |= other
-                for name in other:
-                    group_of[name] = one
+            group_a, group_b = (group_of[name] for name in pair.parts)
+            if group_a is not group_b:
+                group_a |= group_b
+                for name in group_b:
+                    group_of[name] = group_a
         groups = {id(group): sorted(group) for group in group_of.values()}
         return sorted(groups.values())
 
     def describe(self) -> Iterator[str]:
-        """One line for each thing found."""
+        """One line for each finding."""
         dataset, counts = self.dataset, sorted(self.images.values())
         yield (
             f"{len(dataset):,} images of {len(counts):,} classes; {counts[0]:,} to {counts[-1]:,} in a class, median "
@@ -82,34 +82,34 @@ class Inspection:
         if dataset.small_classes:
             small = list(dataset.small_classes)
             yield f"classes of one image or none, left out: {len(small):,}, {self._names(small)}"
-        yield from self._describe_alike()
+        yield from self._describe_duplicates()
         yield from self.notes
 
-    def _names(self, found: Sequence[str]) -> str:
+    def _names(self, names: Sequence[str]) -> str:
         """The first few, paths relative to the folder of the images."""
         options = self.config.options
         root = Path(str(options["root"])) if "root" in options else Path(str(options["file"])).parent
-        return list_first([text.removeprefix(f"{root}{os.sep}") for text in found], NAMES_SHOWN)
+        return list_first([text.removeprefix(f"{root}{os.sep}") for text in names], NAMES_SHOWN)
 
-    def _describe_alike(self) -> Iterator[str]:
-        across, exact = self.across, sum(pair.exact for pair in self.alike)
-        if not self.alike:
+    def _describe_duplicates(self) -> Iterator[str]:
+        across, exact = self.across, sum(pair.exact for pair in self.near_duplicates)
+        if not self.near_duplicates:
             yield "no image occurs twice"
             return
-        inside = len(self.alike) - len(across)
+        inside = len(self.near_duplicates) - len(across)
         yield (
-            f"pairs of nearly equal images: {len(self.alike):,}, {exact:,} of them equal; {inside:,} inside a class, "
-            f"{len(across):,} in two classes"
+            f"pairs of nearly equal images: {len(self.near_duplicates):,}, {exact:,} of them equal; {inside:,} "
+            f"inside a class, {len(across):,} in two classes"
         )
         if across:
-            shown = list_first([" ~ ".join(pair.names(self.dataset)) for pair in across], NAMES_SHOWN)
-            yield f"classes that share images stay in one part, so that nothing leaks: {shown}"
+            names_text = list_first([" ~ ".join(pair.names(self.dataset)) for pair in across], NAMES_SHOWN)
+            yield f"classes that share images stay in one part, so that nothing leaks: {names_text}"
 
 
 def inspect_data(data: DataConfig, model: ModelConfig) -> Inspection:
-    """Load a data set and look at all of its images once."""
+    """Load a data set and inspect all of its images once."""
     with warnings.catch_warnings():
-        # What is left out is in the data set.
+        # The data set lists what is left out.
         warnings.simplefilter("ignore")
         dataset = load_data_set(data)
     if len(dataset.images.shape) != 4:

@@ -1,4 +1,4 @@
-"""Whether similarities are normalised by a cohort: in its mild form, and only where validation classes clearly gain.
+"""Decide whether similarities are normalised by a cohort: only where validation classes clearly gain.
 
 Of forms and strengths that ten validation classes choose freely, the strong ones often do harm on other classes: the
 mean form at half strength is taken, or none.
@@ -12,7 +12,7 @@ from equimetric.runs.result import CohortSetting
 __all__ = ["MIN_RELATIVE_GAIN", "STRENGTH", "choose_normalization", "describe_normalization"]
 
 STRENGTH, MIN_RELATIVE_GAIN = 0.5, 0.02
-"""Of the mean form; the true accept rate that validation classes must gain."""
+"""Strength of the mean form, and the gain in true accept rate that it must bring."""
 
 
 def choose_normalization(setting: CohortSetting | None) -> CohortOverride:
@@ -23,11 +23,11 @@ def choose_normalization(setting: CohortSetting | None) -> CohortOverride:
 
 
 def describe_normalization(setting: CohortSetting | None) -> str:
-    """What was decided, and by which gain."""
+    """The decision, and the gain behind it."""
     if setting is None:
         return "No cohort was tried."
-    plain = true_accept_rate(setting, 0.0)
-    change = f"from {plain:.1%} to {plain + validation_gain(setting):.1%} at FAR {setting.far:g}"
+    baseline = true_accept_rate(setting, 0.0)
+    change = f"from {baseline:.1%} to {baseline + validation_gain(setting):.1%} at FAR {setting.far:g}"
     if validation_gain(setting) < MIN_RELATIVE_GAIN:
         return (
             f"No cohort normalisation: on validation classes it changed the true accept rate {change}, and "
@@ -40,10 +40,10 @@ def describe_normalization(setting: CohortSetting | None) -> str:
 
 
 def validation_gain(setting: CohortSetting) -> float:
-    """By how much the mild form raised the true accept rate of the validation classes."""
+    """Gain in true accept rate of the validation classes by the mild form."""
     return true_accept_rate(setting, STRENGTH) - true_accept_rate(setting, 0.0)
 
 
 def true_accept_rate(setting: CohortSetting, strength: float) -> float:
-    """Of the validation classes, with the mean form of a strength."""
-    return next(one.tar for one in setting.tried if (one.form, one.strength) == ("mean", strength))
+    """True accept rate of the validation classes with the mean form at a strength."""
+    return next(trial.tar for trial in setting.tried if (trial.form, trial.strength) == ("mean", strength))

@@ -1,4 +1,4 @@
-"""The test classes, opened once: the fitted model beside raw features, and whether the certificate's bounds hold."""
+"""Results on the test classes, opened once: the fitted model against raw features, and the certificate's bounds."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class BoundedRate:
 
 @dataclass(frozen=True)
 class FitOutcome:
-    """What the test classes showed.
+    """Results on the test classes.
 
     Attributes:
         raw: metrics of the raw features, by cosine.
-        plain: of the fitted model without cohort normalisation; empty where it has none.
-        fitted: of the fitted model as it is exported.
+        plain: metrics of the fitted model without cohort normalisation; empty where it has none.
+        fitted: metrics of the fitted model as exported.
         rates: FAR and FRR at the certified threshold.
-        classes, images: of the test.
+        classes, images: numbers of test classes and images.
     """
 
     raw: Mapping[str, float]
@@ -71,7 +71,7 @@ class FitOutcome:
     images: int
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, float]]]:
-        """The rows of a table: what was measured, and its metrics."""
+        """The rows of a table: title and metrics."""
         yield "raw features", self.raw
         if self.plain:
             yield "fitted, without the cohort", self.plain
@@ -89,7 +89,7 @@ class FitOutcome:
         return f"On these test classes the fitted model is below raw features: {', '.join(below)}."
 
     def sentences(self) -> Iterator[str]:
-        """What stands below the table: a shortfall, and the certified rates."""
+        """Sentences below the table: a shortfall, and the certified rates."""
         if shortfall := self.shortfall():
             yield shortfall
         for rate in self.rates:
@@ -121,8 +121,8 @@ def raw_features(run: OpenRun, fitted: LabelledEmbeddings) -> LabelledEmbeddings
         return replace(fitted, embeddings=features)
     setting = run.model.result.cohort
     assert setting is not None
-    of_cohort = run.eval_data.eval_data.images[cohort_rows(run.data, setting.part)]
-    return replace(fitted, embeddings=features, cohort=Cohort(of_cohort, strength=0.0))
+    cohort_features = run.eval_data.eval_data.images[cohort_rows(run.data, setting.part)]
+    return replace(fitted, embeddings=features, cohort=Cohort(cohort_features, strength=0.0))
 
 
 def certified_rates(samples: LabelledEmbeddings, certificate: Certificate) -> tuple[BoundedRate, ...]:
@@ -130,10 +130,10 @@ def certified_rates(samples: LabelledEmbeddings, certificate: Certificate) -> tu
     distances = pair_distances(prepare_sets(samples.embeddings, samples.labels, cohort=samples.cohort))
     # With a cohort, distances are negated scores.
     threshold = certificate.threshold if samples.cohort is None else -certificate.threshold
-    promised = certificate.new_classes
-    confidence = 0.95 if promised is None else promised.confidence
-    measured = pooled_rates(class_counts(distances, threshold), certificate.target_rate, confidence)
+    bounds = certificate.new_classes
+    confidence = 0.95 if bounds is None else bounds.confidence
+    rates = pooled_rates(class_counts(distances, threshold), certificate.target_rate, confidence)
     return (
-        BoundedRate("FAR", measured.far, measured.far_bound, None if promised is None else promised.far),
-        BoundedRate("FRR", measured.frr, measured.frr_bound, None if promised is None else promised.frr),
+        BoundedRate("FAR", rates.far, rates.far_bound, None if bounds is None else bounds.far),
+        BoundedRate("FRR", rates.frr, rates.frr_bound, None if bounds is None else bounds.frr),
     )

@@ -1,4 +1,4 @@
-"""The plan of a fit: what is trained on which classes, and chosen by what."""
+"""The plan of a fit: the classes of every part, the candidates, and how they are chosen."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class Candidate:
 
 
 UNTRAINED = tuple(map(Candidate, LEARNERS_WITHOUT_STEPS))
-"""What every trained candidate must beat on validation classes."""
+"""Candidates that every trained one must beat on validation classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a fit is going to do.
+    """The plan of a fit.
 
     Attributes:
         inspection: the data.
-        parts: which classes are for what.
+        parts: the classes of every part.
         far: the false accept rate to calibrate for.
         values: the configuration of a run, without method, and without lists of classes.
-        candidates: what is trained first.
-        notes: sentences: what was merged, and what cannot be promised.
+        candidates: the candidates that are trained first.
+        notes: sentences on merged parts and what cannot be promised.
     """
 
     inspection: Inspection
@@ -132,12 +132,12 @@ class Plan:
 def variations(best: Candidate, plan: Plan) -> Iterator[Candidate]:
     """Neighbours of a candidate: a larger and a smaller learning rate, dimensions beside its own."""
     config, changes = plan.run_config(best), dict(best.changes)
-    most = min(plan.largest_dim(fold) for fold in range(FOLDS))
-    dim = config.model.dim or min(MAX_DEFAULT_DIM, most)
+    max_dim = min(plan.largest_dim(fold) for fold in range(FOLDS))
+    dim = config.model.dim or min(MAX_DEFAULT_DIM, max_dim)
     steps: list[tuple[str, float]] = [
         ("optimizer.lr", float(f"{config.optimizer.lr * factor:.1g}")) for factor in (3.0, 1 / 3)
     ]
-    steps += [("model.dim", other) for other in (dim // 2, 2 * dim) if MIN_DIM <= other <= most]
+    steps += [("model.dim", new_dim) for new_dim in (dim // 2, 2 * dim) if MIN_DIM <= new_dim <= max_dim]
     for key, value in steps:
         yield Candidate(best.method, tuple({**changes, key: value}.items()))
 
@@ -151,24 +151,24 @@ def make_plan(
     path: str | None = None,
     label: str | None = None,
 ) -> Plan:
-    """Look at the data, and decide what to do with them.
+    """Inspect the data and make the plan.
 
-    far          the false accept rate to calibrate for; by default 1e-2, or what the images are enough for
-    backbone     a backbone whose weights come as a package, or one that is trained on nothing
+    far          the false accept rate to calibrate for; by default 1e-2, or the smallest that the images allow
+    backbone     a backbone whose weights come as a package, or one without pretrained weights
     path, label  columns of a list of images
     """
     values = plan_values(read_source(Path(source).expanduser().absolute(), path=path, label=label), backbone, seed)
     fitted = fit_images(load_config(values, RunConfig))
     inspection = inspect_data(fitted.data, fitted.model)
     parts = divide_classes(inspection.classes_together(), seed)
-    calibrating = parts.fold().lists()[parts.calibration]
-    rate, note = choose_far(inspection.images, calibrating, far)
+    calibration_classes = parts.fold().lists()[parts.calibration]
+    rate, note = choose_far(inspection.images, calibration_classes, far)
     values["evaluation"] = {
         "metrics": ["recall@1", "map@r", f"tar@far={rate:g}", "opis_far"],
         "selected_by": "map@r",
         "cohort": {"part": parts.cohort, "strength": "auto", "form": "auto", "far": rate},
     }
-    notes = (*parts.merged, *([note] if note else []))
+    notes = (*parts.merge_notes, *([note] if note else []))
     return Plan(inspection, parts, rate, values, tuple(map(Candidate, METHODS)), notes)
 
 

@@ -40,7 +40,7 @@ model.same("a.jpg", "b.jpg")  # at the certified threshold</pre>
 
 
 def render_report(fitted: FitResult, result: RunResult) -> str:
-    """The whole page: what was found, planned and chosen, what the test classes showed, and the certificate."""
+    """The whole page: data, plan, choice, results on the test classes, and the certificate."""
     plan = fitted.plan
     classes = [f"{part} ({len(names)}): {', '.join(names)}" for part, names in plan.parts.fold().lists().items()]
     sections = [
@@ -99,10 +99,10 @@ def choice_table(choice: CandidateChoice, result: RunResult) -> PlainTable:
 
 
 def choice_notes(choice: CandidateChoice, result: RunResult) -> tuple[str, ...]:
-    """What was chosen beside the candidate, and what the run noticed."""
+    """Notes on the choice, and those of the run."""
     chosen = choice.describe()
     notes = [f"{chosen[0].upper()}{chosen[1:]}."]
-    if choice.stopped:
+    if choice.timed_out:
         notes.append("The time for trials was up before all candidates were tried.")
     notes.append(describe_normalization(result.cohort))
     # Those of the cohort speak of the one that the run chose by itself.

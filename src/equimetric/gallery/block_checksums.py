@@ -1,6 +1,6 @@
 """Checksums of the files of a gallery, by blocks of rows: written with every append, compared by `Gallery.check`.
 
-They are CRC-32: what a disk, a cable or a program changes by mistake is found; who wants to deceive can.
+They are CRC-32: they detect accidental changes by a disk, a cable or a program, not deliberate ones.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BLOCK = 2**16
 class GalleryCheck:
     """Whether the files of a gallery are what was written.
 
-    bytes     that were read
-    problems  a sentence for each file, or block of rows, that is not
+    bytes     number of bytes read
+    problems  a sentence for each file, or block of rows, that has changed
     skipped   files of an earlier version, which have no checksums
     """
 
@@ -44,26 +44,27 @@ class GalleryCheck:
     def require(self) -> None:
         """Raise an error where something has changed."""
         if self.problems:
-            more = f", and {len(self.problems) - 1} more" if len(self.problems) > 1 else ""
+            count_text = f", and {len(self.problems) - 1} more" if len(self.problems) > 1 else ""
             raise DamagedFileError(
-                f"the gallery {str(self.folder)!r} is damaged ({self.problems[0]}{more})", "restore it from a copy"
+                f"the gallery {str(self.folder)!r} is damaged ({self.problems[0]}{count_text})",
+                "restore it from a copy",
             )
 
 
-def extend_checksums(known: Sequence[int], before: int, rows: NDArray[Any]) -> tuple[int, ...]:
-    """The checksums of all blocks after rows are appended to `before` others, whose checksums are known.
+def extend_checksums(old_checksums: Sequence[int], num_rows: int, rows: NDArray[Any]) -> tuple[int, ...]:
+    """The checksums of all blocks after rows are appended to `num_rows` others, whose checksums are known.
 
-    A CRC goes on where it stopped, so that nothing is read again.
+    A CRC can be continued, so no earlier row is read again.
     """
-    checksums, start = list(known), 0
+    checksums, start = list(old_checksums), 0
     while start < len(rows):
-        filled = (before + start) % BLOCK
-        piece = np.ascontiguousarray(rows[start : start + BLOCK - filled]).data
-        if filled:
-            checksums[-1] = zlib.crc32(piece, checksums[-1])
+        offset = (num_rows + start) % BLOCK
+        chunk = np.ascontiguousarray(rows[start : start + BLOCK - offset]).data
+        if offset:
+            checksums[-1] = zlib.crc32(chunk, checksums[-1])
         else:
-            checksums.append(zlib.crc32(piece))
-        start += BLOCK - filled
+            checksums.append(zlib.crc32(chunk))
+        start += BLOCK - offset
     return tuple(checksums)
 
 
@@ -71,10 +72,10 @@ def check_blocks(file: Path, rows: int, row_bytes: int, checksums: Sequence[int]
     """The rows of a file that are not what was written."""
     try:
         with file.open("rb") as opened:
-            for number, expected in enumerate(checksums):
-                first, last = number * BLOCK, min((number + 1) * BLOCK, rows)
-                if zlib.crc32(opened.read((last - first) * row_bytes)) != expected:
-                    yield f"rows {first} to {last - 1} of {file.name} are not what was written"
+            for block, expected in enumerate(checksums):
+                start, stop = block * BLOCK, min((block + 1) * BLOCK, rows)
+                if zlib.crc32(opened.read((stop - start) * row_bytes)) != expected:
+                    yield f"rows {start} to {stop - 1} of {file.name} are not what was written"
     except OSError as error:
         yield f"{file.name} cannot be read: {error.strerror}"
 

@@ -1,4 +1,4 @@
-"""Pairs that bounds of their affinities leave open."""
+"""Candidate pairs with bounds of their affinities."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ __all__ = ["Candidates", "padding_value"]
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs that may be wanted.
+    """Pairs that may be matches.
 
     query, item  (P,) their rows
     low, high    (P,) bounds of their affinities
@@ -23,16 +23,16 @@ class Candidates:
 
     @classmethod
     def join(cls, parts: "list[Candidates]") -> "Candidates":
-        """All of them."""
+        """Concatenate the candidates of several tiles."""
         if len(parts) == 1:
             return parts[0]
         fields = ("query", "item", "low", "high")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
 
     def above(self, lower_bounds: NDArray[np.float64]) -> "Candidates":
-        """Those whose affinity may be that of their query's lower bound (Q,) or larger."""
-        kept = np.flatnonzero(self.high >= lower_bounds[self.query])
-        return Candidates(self.query[kept], self.item[kept], self.low[kept], self.high[kept])
+        """The pairs whose affinity may reach their query's lower bound (Q,)."""
+        keep = np.flatnonzero(self.high >= lower_bounds[self.query])
+        return Candidates(self.query[keep], self.item[keep], self.low[keep], self.high[keep])
 
     def kth_low(self, queries: int, k: int) -> NDArray[np.float64]:
         """(Q,) the k-th largest lower bound of each query's candidates; −∞ where there are fewer."""

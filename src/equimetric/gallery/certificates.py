@@ -15,21 +15,25 @@ KINDS: dict[str, type[Certificate] | type[IdentificationCertificate]] = {
     "identification": IdentificationCertificate,
 }
 COMMON_FIELDS = ("dimension", "geometry", "model", "preprocessing", "cohort")
-"""What the certificates of one gallery have in common."""
+"""Fields that all certificates of a gallery share."""
 
 
-def check_certificates(given: AnyCertificate | Iterable[AnyCertificate]) -> tuple[AnyCertificate, ...]:
+def check_certificates(certificate: AnyCertificate | Iterable[AnyCertificate]) -> tuple[AnyCertificate, ...]:
     """The certificates of a new gallery: at least one, at most one for each task, all for the same vectors."""
-    certificates = (given,) if isinstance(given, Certificate | IdentificationCertificate) else tuple(given)
-    wrong = next((one for one in certificates if not isinstance(one, Certificate | IdentificationCertificate)), None)
-    if wrong is not None:
+    certificates = (
+        (certificate,) if isinstance(certificate, Certificate | IdentificationCertificate) else tuple(certificate)
+    )
+    invalid = next(
+        (item for item in certificates if not isinstance(item, Certificate | IdentificationCertificate)), None
+    )
+    if invalid is not None:
         raise EquimetricError(
-            f"a gallery is made under certificates, not under {type(wrong).__name__}; read one with Certificate.load "
+            f"a gallery is made under certificates, not under {type(invalid).__name__}; read one with Certificate.load "
             "or IdentificationCertificate.load"
         )
     if not certificates:
         raise EquimetricError("a gallery needs a certificate, which says what its vectors are; calibrate a threshold")
-    tasks = [one.task for one in certificates]
+    tasks = [item.task for item in certificates]
     if len(set(tasks)) < len(tasks):
         raise EquimetricError(f"there are {len(tasks)} certificates of {tasks[0]}; give one for each task")
     for other in certificates[1:]:
@@ -47,25 +51,25 @@ def load_certificates(folder: Path, tasks: Sequence[str]) -> tuple[AnyCertificat
     return tuple(KINDS[task].load(folder / f"{task}.json") for task in tasks)
 
 
-def require_same(recorded: Sequence[AnyCertificate], given: AnyCertificate) -> None:
-    """Raise an error unless `given` is one of the certificates that a gallery was made under."""
-    same_task = [one for one in recorded if one.task == given.task]
+def require_same(recorded: Sequence[AnyCertificate], other: AnyCertificate) -> None:
+    """Raise an error unless `other` is one of the certificates that a gallery was made under."""
+    same_task = [certificate for certificate in recorded if certificate.task == other.task]
     if not same_task:
         raise EquimetricError(
-            f"this gallery was made under a certificate of {recorded[0].task}, not of {given.task}; make a gallery "
+            f"this gallery was made under a certificate of {recorded[0].task}, not of {other.task}; make a gallery "
             "under both"
         )
     for name in (*COMMON_FIELDS, "threshold"):
-        ours, theirs = _field(same_task[0], name), _field(given, name)
-        if ours != theirs:
+        recorded_value, other_value = _field(same_task[0], name), _field(other, name)
+        if recorded_value != other_value:
             raise EquimetricError(
-                f"this gallery was made under a certificate with {name} {ours!r}, not {theirs!r}; use its own, or make "
-                "a gallery under the other one"
+                f"this gallery was made under a certificate with {name} {recorded_value!r}, not {other_value!r}; "
+                "use its own, or make a gallery under the other one"
             )
-    if same_task[0].to_dict() != given.to_dict():
+    if same_task[0].to_dict() != other.to_dict():
         raise EquimetricError(
-            f"this gallery was made under another certificate of {given.task}, of {same_task[0].date}, not of "
-            f"{given.date}; use its own, or make a gallery under the other one"
+            f"this gallery was made under another certificate of {other.task}, of {same_task[0].date}, not of "
+            f"{other.date}; use its own, or make a gallery under the other one"
         )
 
 

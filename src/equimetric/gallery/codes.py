@@ -1,4 +1,4 @@
-"""Int8 codes of vectors, and how far a product of codes may be from the product of the vectors.
+"""Int8 codes of vectors, with an error bound for products of codes.
 
 With x̂ = scale · codes(x) and likewise q̂,
 
@@ -15,21 +15,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["ItemCodes", "QueryCodes", "choose_balance", "choose_scale", "encode", "encode_queries"]
+__all__ = ["ItemQuantizer", "QueryCodes", "choose_balance", "choose_scale", "encode", "encode_queries"]
 
 MAX_CODE = 127
 SCALE_HEADROOM = 1.1
-"""A new scale leaves this much room, so that few later vectors need another one."""
+"""Headroom of a new scale, so that few later vectors need another one."""
 MAX_SHIFT = 2.0**29
-"""Of an item, as an integer; with the products of up to 90,000 columns it stays within 32 bits."""
+"""Largest shift of an item as an integer: added to products of up to 90,000 columns it fits into 32 bits."""
 
 
 @dataclass(frozen=True)
-class ItemCodes:
-    """What the codes of all items have in common.
+class ItemQuantizer:
+    """Quantisation parameters that the codes of all items share.
 
-    scale    of the codes
-    balance  what the first half of the columns is multiplied by before coding, and divided by in queries
+    scale    scale of the codes
+    balance  factor of the first half of the columns before coding; queries are divided by it
     length   largest ‖x‖ of the coded columns
     shift    largest |shift|
     """
@@ -40,7 +40,7 @@ class ItemCodes:
     shift: float
 
     def balance_items(self, items: Tensor) -> Tensor:
-        """(N, C) float64 columns as they are coded."""
+        """(N, C) float64 columns, balanced for coding."""
         return items.double() * self._factors(items.shape[1])
 
     def balance_queries(self, queries: Tensor) -> Tensor:
@@ -68,8 +68,8 @@ class QueryCodes:
     length: NDArray[np.float64]
     residual: NDArray[np.float64]
 
-    def error(self, items: ItemCodes, item_residual: float) -> NDArray[np.float64]:
-        """(Q,) how far q̂·x̂ may be from q·x where ‖x − x̂‖ ≤ `item_residual`."""
+    def error(self, items: ItemQuantizer, item_residual: float) -> NDArray[np.float64]:
+        """(Q,) bound of |q·x − q̂·x̂| where ‖x − x̂‖ ≤ `item_residual`."""
         return self.length * item_residual + self.residual * (items.length + item_residual)
 
 
@@ -84,8 +84,8 @@ def choose_balance(items: Tensor, halves: bool) -> float:
     """The power of two that brings both halves of the columns to one range; 1 where they are no halves."""
     if not halves:
         return 1.0
-    middle = items.shape[1] // 2
-    first, second = (float(half.abs().max()) for half in (items[:, :middle], items[:, middle:]))
+    half_columns = items.shape[1] // 2
+    first, second = (float(half.abs().max()) for half in (items[:, :half_columns], items[:, half_columns:]))
     return float(2.0 ** torch.tensor(second / first).log2().round())
 
 
@@ -96,18 +96,18 @@ def encode(balanced: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     return codes.to(torch.int8), torch.nextafter(residual, torch.tensor(torch.inf))
 
 
-def encode_queries(queries: Tensor, items: ItemCodes, max_code: int = MAX_CODE) -> QueryCodes:
+def encode_queries(queries: Tensor, items: ItemQuantizer, max_code: int = MAX_CODE) -> QueryCodes:
     """Integers of queries (Q, C), at most `max_code`.
 
     With shifts all queries have one scale, because a shift is added to the products of all of them.
     """
-    # Arrays of numpy: for a single query the calls take longer than what they compute.
+    # NumPy has less call overhead than PyTorch, which dominates for a single query.
     balanced: NDArray[np.float64] = items.balance_queries(queries).numpy()
     largest = np.abs(balanced).max(axis=1)
     if items.shift > 0:
         largest = np.full_like(largest, largest.max())
-    least = items.shift / items.scale / MAX_SHIFT
-    scale = np.maximum(np.where(largest > 0, largest / max_code, 1.0), least)
+    min_scale = items.shift / items.scale / MAX_SHIFT
+    scale = np.maximum(np.where(largest > 0, largest / max_code, 1.0), min_scale)
     codes = np.rint(balanced / scale[:, None])
     residual = _lengths(balanced - codes * scale[:, None])
     return QueryCodes(torch.from_numpy(codes.astype(np.int8)), scale * items.scale, _lengths(balanced), residual)

@@ -1,4 +1,4 @@
-"""How a certificate compares a query with a gallery item, as an inner product and a shift of the item.
+"""A certificate's comparison of a query with a gallery item, as an inner product and a shift of the item.
 
     cosine     d² = 2 − 2 q·x                                  of unit vectors
     euclidean  d² = ‖q‖² − 2 (q·x − ½ ‖x‖²)
@@ -31,11 +31,11 @@ UNIT_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class GalleryQueries:
-    """Queries as they are compared.
+    """Converted queries.
 
     vectors   (Q, E) float64
-    products  (Q, C) their part in q·x
-    offset    (Q,) what turns an affinity into a score: see `CertifiedComparison.affinity`
+    products  (Q, C) the columns that enter q·x
+    offset    (Q,) converts an affinity into a score: see `CertifiedComparison.affinity`
     """
 
     vectors: Tensor
@@ -53,7 +53,7 @@ class GalleryQueries:
 class CertifiedComparison:
     """The comparison of a certificate.
 
-    kind       what is compared
+    kind       cosine, Euclidean distance, or cohort score
     dimension  D of the embeddings
     columns    C, the columns of a vector that enter q·x: D, or 2D with a full cohort
     """
@@ -86,9 +86,9 @@ class CertifiedComparison:
         """The factor of the last coordinate of a query, by which the shift of an item counts."""
         return 0.5 if self.columns > self.dimension else 1.0
 
-    def convert_items(self, given: EmbeddingsLike, name: str = "vectors") -> Tensor:
+    def convert_items(self, embeddings: EmbeddingsLike, name: str = "vectors") -> Tensor:
         """(N, E) float32 gallery vectors, at unit length for cosine."""
-        vectors = self._convert(given, name, "gallery")
+        vectors = self._convert(embeddings, name, "gallery")
         if self.kind == "cosine":
             vectors = normalize_rows(vectors, name)
         if self.kind == "cohort":
@@ -97,9 +97,9 @@ class CertifiedComparison:
         check_rows(torch.isfinite(items).all(dim=1), f"{name} exceed the range of float32", "rescale them")
         return items
 
-    def convert_queries(self, given: EmbeddingsLike, name: str = "queries") -> GalleryQueries:
+    def convert_queries(self, embeddings: EmbeddingsLike, name: str = "queries") -> GalleryQueries:
         """Queries in float64, at unit length for cosine."""
-        vectors = self._convert(given, name, "query").double()
+        vectors = self._convert(embeddings, name, "query").double()
         if self.kind == "cosine":
             vectors = directions(vectors)
             check_rows(vectors.any(dim=1), f"{name} contain vectors of length zero", "they have no cosine")
@@ -134,8 +134,8 @@ class CertifiedComparison:
         """Multiplied by it, smaller scores are closer."""
         return -1.0 if self.kind == "cohort" else 1.0
 
-    def _convert(self, given: EmbeddingsLike, name: str, side: str) -> Tensor:
-        vectors = convert_embeddings(given, name).cpu()
+    def _convert(self, embeddings: EmbeddingsLike, name: str, side: str) -> Tensor:
+        vectors = convert_embeddings(embeddings, name).cpu()
         if vectors.shape[1] == self.width:
             return vectors
         if self.kind == "cohort" and vectors.shape[1] == self.dimension:

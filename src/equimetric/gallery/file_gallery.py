@@ -15,7 +15,7 @@ from equimetric.evaluation.engine.inputs import EmbeddingsLike
 from equimetric.gallery.block_checksums import GalleryCheck, check_blocks, check_whole
 from equimetric.gallery.certificates import AnyCertificate
 from equimetric.gallery.comparison import CertifiedComparison, GalleryQueries
-from equimetric.gallery.gallery import Gallery, check_known
+from equimetric.gallery.gallery import Gallery, check_item_ids
 from equimetric.gallery.items import ID, make_table
 from equimetric.gallery.manifest import REMOVED, Manifest
 from equimetric.gallery.search import SearchHits, search_nearest, search_within
@@ -29,7 +29,7 @@ ATTEMPTS = 5
 
 
 class FileGallery(Gallery):
-    """Vectors on disk: searches read int8 codes that bound every similarity, and the few vectors that these leave open.
+    """Vectors on disk: searches read int8 codes that bound every similarity, then the few vectors that may match.
 
     Several processes may read and change one gallery: changes are made one after another, and `refresh` shows those of
     other processes. A kill at any moment leaves the last change that was finished. Rows that were removed stay in the
@@ -48,7 +48,7 @@ class FileGallery(Gallery):
         """Write an empty manifest."""
         if options:
             raise EquimetricError(f"an embedded gallery has no option {sorted(options)[0]!r}; leave it out")
-        Manifest(tuple(one.task for one in certificates), identity).write(folder)
+        Manifest(tuple(certificate.task for certificate in certificates), identity).write(folder)
 
     @property
     def identity(self) -> str | None:
@@ -113,13 +113,13 @@ class FileGallery(Gallery):
         """All items of every query that are closer than a threshold, in the same order."""
         return search_within(self._snapshot, queries, threshold)
 
-    def hit_identities(self, found: SearchHits) -> list[str]:
-        """The identities of what a query found."""
-        names: list[str] = self._snapshot.identities.take(found.rows).to_pylist()
+    def hit_identities(self, hits: SearchHits) -> list[str]:
+        """The identities of the hits of a query."""
+        names: list[str] = self._snapshot.identities.take(hits.rows).to_pylist()
         return names
 
     def count_identities(self) -> int:
-        """How many identities the items have."""
+        """Number of distinct identities of the items."""
         return self._snapshot.identity_count
 
     def check(self) -> GalleryCheck:
@@ -133,30 +133,30 @@ class FileGallery(Gallery):
                 continue
             problems += check_blocks(file, manifest.rows, width, expected)
             read += manifest.rows * width
-        whole = {part.file: part.checksum for part in manifest.parts}
+        files = {part.file: part.checksum for part in manifest.parts}
         if manifest.removed is not None:
-            whole[manifest.removed] = manifest.checksums.get(REMOVED, (None,))[0]
-        for one, checksum in whole.items():
+            files[manifest.removed] = manifest.checksums.get(REMOVED, (None,))[0]
+        for name, checksum in files.items():
             if checksum is None:
-                skipped.append(one)
+                skipped.append(name)
                 continue
-            problems += check_whole(self.folder / one, checksum)
-            read += (self.folder / one).stat().st_size
+            problems += check_whole(self.folder / name, checksum)
+            read += (self.folder / name).stat().st_size
         return GalleryCheck(self.folder, read, tuple(problems), tuple(skipped))
 
     def _rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """The rows of ids, all of which are here."""
-        check_known(ids, ())
-        wanted = list(dict.fromkeys(ids))
-        rows = dict(zip(wanted, self._snapshot.items.find(wanted, self._snapshot.live).tolist(), strict=True))
-        check_known(ids, [one for one in wanted if rows[one] < 0])
-        return np.array([rows[one] for one in ids], np.int64)
+        check_item_ids(ids, ())
+        unique_ids = list(dict.fromkeys(ids))
+        rows = dict(zip(unique_ids, self._snapshot.items.find(unique_ids, self._snapshot.live).tolist(), strict=True))
+        check_item_ids(ids, [item for item in unique_ids if rows[item] < 0])
+        return np.array([rows[item] for item in ids], np.int64)
 
     def _sweep(self) -> None:
-        """Remove what a killed process left, unless another one is writing, or the folder is read-only."""
+        """Remove leftovers of a killed process, unless another one is writing, or the folder is read-only."""
         try:
-            with write_lock(self.folder, wait=False) as alone:
-                if alone and Manifest.read(self.folder) == self._snapshot.manifest:
+            with write_lock(self.folder, wait=False) as locked:
+                if locked and Manifest.read(self.folder) == self._snapshot.manifest:
                     self._sweep_files()
         except (OSError, StorageError):
             return
@@ -165,16 +165,16 @@ class FileGallery(Gallery):
         sweep_leftovers(self.folder, self._snapshot.manifest, self._widths())
 
     def _widths(self) -> dict[str, int]:
-        """Bytes of a row of each file of numbers."""
+        """Bytes per row of each array file."""
         shifts = {"shifts": 4} if self.comparison.has_shift else {}
         return {"vectors": 4 * self.comparison.width, "codes": self.comparison.columns, "residuals": 4, **shifts}
 
 
 def _open_snapshot(folder: Path, comparison: CertifiedComparison) -> Snapshot:
-    """The state of the manifest at hand."""
+    """Open the files of the current manifest, retrying where another process replaces them."""
     for _ in range(ATTEMPTS):
         try:
             return Snapshot(folder, Manifest.read(folder), comparison)
         except FileNotFoundError as error:
-            missing = error
-    raise EquimetricError(f"a file of the gallery is missing ({missing}); restore it from a copy, or make it again")
+            last_error = error
+    raise EquimetricError(f"a file of the gallery is missing ({last_error}); restore it from a copy, or make it again")

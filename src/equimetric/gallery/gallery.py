@@ -36,9 +36,9 @@ ROWS_PER_COPY = 2**16
 
 
 class Match(NamedTuple):
-    """An item that a query found.
+    """A matching item.
 
-    score     what the certificate compares with its threshold: a distance, or with a cohort a score
+    score     the value that the certificate compares with its threshold: a distance, or with a cohort a score
     accepted  whether the certificate accepts it as the same
     """
 
@@ -48,7 +48,7 @@ class Match(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who a query is: the identity and its closest item, or None for a stranger."""
+    """The identity of a query and its closest item, or None for an unknown one."""
 
     name: str | None
     id: str | None
@@ -81,18 +81,18 @@ class Gallery(ABC):
     ) -> Gallery:
         """Make an empty gallery in a new folder.
 
-        certificate  whose threshold decides, one or one for each task; `search` takes the first
+        certificate  certificate whose threshold decides, or one for each task; `search` takes the first
         identity     metadata column that names the identity of an item; by default every id is one
         store        'embedded': files of this folder; 'lancedb': a LanceDB table in it; 'qdrant': a collection of a
                      Qdrant server
-        options      of the store: `url` and `collection` of Qdrant
+        options      options of the store: `url` and `collection` of Qdrant
         """
         folder, certificates, kind = Path(folder), check_certificates(certificate), store_class(store)
-        if folder.exists() and not _is_free(folder):
+        if folder.exists() and not _is_available(folder):
             raise EquimetricError(f"{str(folder)!r} exists and is not empty; give a new folder, or open the gallery")
         make_folder(folder)
-        for one in certificates:
-            one.save(folder / f"{one.task}.json")
+        for item in certificates:
+            item.save(folder / f"{item.task}.json")
         kind.prepare(folder, certificates, identity, **options)
         return cls.open(folder)
 
@@ -107,8 +107,7 @@ class Gallery(ABC):
     ) -> Gallery:
         """Open a gallery, whatever its store; what a killed process left is swept.
 
-        certificate, model, preprocessing  where given, of whoever makes the queries; others than those of the gallery
-                                           raise an error
+        certificate, model, preprocessing  of the queries, optional; those of another gallery raise an error
         """
         folder = Path(folder)
         record = StoreRecord.read(folder)
@@ -124,7 +123,7 @@ class Gallery(ABC):
     def prepare(
         cls, folder: Path, certificates: tuple[AnyCertificate, ...], identity: str | None, **options: Any
     ) -> None:
-        """Write to a folder, which holds the certificates, what makes it a gallery of this store."""
+        """Turn a folder that holds the certificates into an empty gallery of this store."""
 
     @property
     def certificate(self) -> AnyCertificate:
@@ -143,7 +142,7 @@ class Gallery(ABC):
     def __contains__(self, name: object) -> bool: ...
 
     def __repr__(self) -> str:
-        tasks = " and ".join(one.task for one in self.certificates)
+        tasks = " and ".join(certificate.task for certificate in self.certificates)
         return f"Gallery({str(self.folder)!r}, {len(self)} items, {tasks})"
 
     @abstractmethod
@@ -151,7 +150,7 @@ class Gallery(ABC):
         """Show the changes that other processes have made."""
 
     def close(self) -> None:  # noqa: B027  (most stores hold nothing)
-        """Let go of what the store holds open, such as a connection."""
+        """Release resources of the store, such as a connection."""
 
     @abstractmethod
     def add(self, vectors: EmbeddingsLike, ids: Sequence[str], metadata: Mapping[str, Any] | None = None) -> None:
@@ -185,49 +184,51 @@ class Gallery(ABC):
         """All items of every query that are closer than a threshold, in the same order."""
 
     @abstractmethod
-    def hit_identities(self, found: SearchHits) -> list[str]:
-        """The identities of what a query found."""
+    def hit_identities(self, hits: SearchHits) -> list[str]:
+        """The identities of the hits of a query."""
 
     @abstractmethod
     def count_identities(self) -> int:
-        """How many identities the items have."""
+        """Number of distinct identities of the items."""
 
     def search(self, queries: EmbeddingsLike, k: int = 10) -> list[list[Match]]:
         """The k closest items of every query (Q, E), closest first, equal scores by id."""
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise EquimetricError(f"k is {k!r}; give a whole number of at least 1")
-        found = self.find_nearest(self.comparison.convert_queries(queries), k)
-        return [_matches(one, self.certificate) for one in found]
+        results = self.find_nearest(self.comparison.convert_queries(queries), k)
+        return [_matches(hits, self.certificate) for hits in results]
 
     def within(self, queries: EmbeddingsLike, threshold: float | None = None) -> list[list[Match]]:
         """All items closer than a threshold, by default the certificate's: closest first, equal scores by id."""
         limit = self.certificate.threshold if threshold is None else float(threshold)
         if not np.isfinite(limit):
             raise EquimetricError(f"the threshold is {limit}; give a finite number, or leave it to the certificate")
-        found = self.find_within(self.comparison.convert_queries(queries), limit)
-        return [_matches(one, self.certificate) for one in found]
+        results = self.find_within(self.comparison.convert_queries(queries), limit)
+        return [_matches(hits, self.certificate) for hits in results]
 
     def identify(self, queries: EmbeddingsLike) -> list[Identity]:
-        """Who each query is, by the rule and threshold of the certificate of identification; or nobody here."""
+        """The identity of each query, or none, by the rule and threshold of the certificate of identification."""
         certificate = self._certificate(IdentificationCertificate)
         self._check_identities(certificate)
-        found = self.find_nearest(self.comparison.convert_queries(queries), certificate.protocol.depth)
+        results = self.find_nearest(self.comparison.convert_queries(queries), certificate.protocol.depth)
         return [
-            _choose_identity(_matches(one, certificate), self.hit_identities(one)) if one.ids else STRANGER
-            for one in found
+            _choose_identity(_matches(hits, certificate), self.hit_identities(hits)) if hits.ids else STRANGER
+            for hits in results
         ]
 
     def verify(self, queries: EmbeddingsLike, items: Sequence[str] | EmbeddingsLike) -> NDArray[np.bool_]:
         """(P,) whether each query and the item beside it, an id or a gallery vector, are accepted as the same."""
         certificate = self._certificate(Certificate)
-        asked = self.comparison.convert_queries(queries)
+        converted = self.comparison.convert_queries(queries)
         if isinstance(items, Tensor | np.ndarray) and items.ndim == 2:
             vectors = self.comparison.convert_items(items, "items")
         else:
             vectors = torch.from_numpy(self.vectors(list(items)))
-        if len(vectors) != len(asked):
-            raise EquimetricError(f"there are {len(asked)} queries and {len(vectors)} items; give one item for each")
-        accepted: NDArray[np.bool_] = certificate.accepts(self.comparison.scores(asked.vectors, vectors)).numpy()
+        if len(vectors) != len(converted):
+            raise EquimetricError(
+                f"there are {len(converted)} queries and {len(vectors)} items; give one item for each"
+            )
+        accepted: NDArray[np.bool_] = certificate.accepts(self.comparison.scores(converted.vectors, vectors)).numpy()
         return accepted
 
     def save(self, folder: str | Path, *, store: str = EMBEDDED, **options: Any) -> Gallery:
@@ -238,8 +239,8 @@ class Gallery(ABC):
         with unfinished_folder(folder) as unfinished:
             copy = Gallery.create(unfinished, self.certificates, identity=self.identity, store=store, **options)
             table = self.items()
-            for some in slices(table.num_rows, ROWS_PER_COPY):
-                part = table.slice(some.start, some.stop - some.start)
+            for rows in slices(table.num_rows, ROWS_PER_COPY):
+                part = table.slice(rows.start, rows.stop - rows.start)
                 ids = part.column(ID).to_pylist()
                 copy.add(self.vectors(ids), ids, part.drop_columns([ID]))
             record = ModelRecord.read(self.folder)
@@ -255,14 +256,14 @@ class Gallery(ABC):
 
     def _certificate(self, kind: type[Any]) -> Any:
         """The certificate of a task."""
-        found = next((one for one in self.certificates if isinstance(one, kind)), None)
-        if found is None:
-            task, ours = ("verification" if kind is Certificate else "identification"), self.certificate.task
+        certificate = next((item for item in self.certificates if isinstance(item, kind)), None)
+        if certificate is None:
+            task = "verification" if kind is Certificate else "identification"
             raise EquimetricError(
-                f"this gallery was made under a certificate of {ours}, whose threshold promises nothing for {task}; "
-                f"calibrate one of {task} and make a gallery under it"
+                f"this gallery was made under a certificate of {self.certificate.task}, whose threshold promises "
+                f"nothing for {task}; calibrate one of {task} and make a gallery under it"
             )
-        return found
+        return certificate
 
     def _check_identities(self, certificate: IdentificationCertificate) -> None:
         count = self.count_identities()
@@ -294,35 +295,35 @@ class Gallery(ABC):
             raise EquimetricError(f"{self.identity!r} names identities here, and not all of its values are strings")
 
 
-def check_known(ids: Sequence[str], missing: Sequence[str]) -> None:
+def check_item_ids(ids: Sequence[str], missing: Sequence[str]) -> None:
     """Raise an error where ids are no list of strings, or some are missing in the gallery."""
     if isinstance(ids, str):
         raise EquimetricError("ids are one string; give a list of strings")
-    wrong = next((one for one in ids if not isinstance(one, str)), None)
-    if wrong is not None:
-        raise EquimetricError(f"the id {quote(wrong)} is no string; give strings, such as str(number)")
+    invalid = next((item for item in ids if not isinstance(item, str)), None)
+    if invalid is not None:
+        raise EquimetricError(f"the id {quote(invalid)} is no string; give strings, such as str(number)")
     if missing:
-        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
-        raise EquimetricError(f"{quote(missing[0])}{more} not in the gallery; give ids of its items")
+        count_text = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+        raise EquimetricError(f"{quote(missing[0])}{count_text} not in the gallery; give ids of its items")
 
 
-def _is_free(folder: Path) -> bool:
-    """Whether a folder is empty, or holds what a killed `create` left."""
-    left = {f"{task}.json" for task in KINDS}
-    return folder.is_dir() and all(file.name[0] == "." or file.name in left for file in folder.iterdir())
+def _is_available(folder: Path) -> bool:
+    """Whether a folder is empty, or holds only leftovers of a killed `create`."""
+    leftovers = {f"{task}.json" for task in KINDS}
+    return folder.is_dir() and all(file.name[0] == "." or file.name in leftovers for file in folder.iterdir())
 
 
-def _matches(found: SearchHits, certificate: AnyCertificate) -> list[Match]:
-    accepted = certificate.accepts(np.array(found.scores)).tolist()
-    return [Match(*one) for one in zip(found.ids, found.scores, accepted, strict=True)]
+def _matches(hits: SearchHits, certificate: AnyCertificate) -> list[Match]:
+    accepted = certificate.accepts(np.array(hits.scores)).tolist()
+    return [Match(*values) for values in zip(hits.ids, hits.scores, accepted, strict=True)]
 
 
-def _choose_identity(found: list[Match], names: list[str]) -> Identity:
+def _choose_identity(matches: list[Match], names: list[str]) -> Identity:
     """The majority among the accepted, ties by the closest; of one item, its own."""
-    accepted = [(match, name) for match, name in zip(found, names, strict=True) if match.accepted]
+    accepted = [(match, name) for match, name in zip(matches, names, strict=True) if match.accepted]
     if not accepted:
         return STRANGER
     votes = Counter(name for _, name in accepted)
     # The closest come first, and max keeps the first of equals.
-    closest, name = max(accepted, key=lambda one: votes[one[1]])
+    closest, name = max(accepted, key=lambda pair: votes[pair[1]])
     return Identity(name, closest.id, closest.score)

@@ -23,7 +23,7 @@ ID = "id"
 
 
 class ItemTable:
-    """Ids and metadata of all rows, removed ones included; read when they are asked for.
+    """Ids and metadata of all rows, removed ones included; read lazily.
 
     The files are opened at once: another process may replace them by merged ones.
     """
@@ -35,7 +35,7 @@ class ItemTable:
     @cached_property
     def ids(self) -> Any:
         """The ids of all rows, an Arrow array of strings."""
-        # Reading takes several times the memory of the ids, and Arrow's own pool would keep it while they are in it.
+        # Reading takes several times the memory of the ids, which Arrow's own pool would keep.
         ids = pa.concat_arrays(self.column(ID).chunks, memory_pool=pa.system_memory_pool())
         pa.default_memory_pool().release_unused()
         return ids
@@ -55,27 +55,27 @@ class ItemTable:
 
     def tail(self, parts: int) -> list[Any]:
         """The tables of the last parts."""
-        return [self._read_part(number, None) for number in range(len(self._opened) - parts, len(self._opened))]
+        return [self._read_part(index, None) for index in range(len(self._opened) - parts, len(self._opened))]
 
-    def find(self, wanted: Sequence[str], live: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def find(self, names: Sequence[str], live: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The live row of each id; −1 where there is none."""
-        rows = np.full(len(wanted), -1)
-        if self._opened and wanted:
-            place = pc.index_in(self.ids, value_set=pa.array(wanted, pa.string())).fill_null(-1).to_numpy()
-            found = np.flatnonzero((place >= 0) & live)
-            rows[place[found]] = found
+        rows = np.full(len(names), -1)
+        if self._opened and names:
+            position = pc.index_in(self.ids, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
+            matches = np.flatnonzero((position >= 0) & live)
+            rows[position[matches]] = matches
         return rows
 
     def _read(self, columns: list[str] | None) -> Any:
-        return pa.concat_tables([self._read_part(number, columns) for number in range(len(self._opened))])
+        return pa.concat_tables([self._read_part(index, columns) for index in range(len(self._opened))])
 
-    def _read_part(self, number: int, columns: list[str] | None) -> Any:
+    def _read_part(self, index: int, columns: list[str] | None) -> Any:
         """Some columns of a part, or all."""
-        return self._read_file(number, lambda file: pq.ParquetFile(file).read(columns, use_threads=False))
+        return self._read_file(index, lambda file: pq.ParquetFile(file).read(columns, use_threads=False))
 
-    def _read_file(self, number: int, read: Callable[[Any], Any]) -> Any:
+    def _read_file(self, index: int, read: Callable[[Any], Any]) -> Any:
         try:
-            return read(self._opened[number])
+            return read(self._opened[index])
         except (pa.ArrowException, OSError) as problem:
             reason = str(problem).splitlines()[0]
             raise DamagedFileError(
@@ -84,7 +84,7 @@ class ItemTable:
 
 
 def _open_part(folder: Path, part: ItemPart) -> Any:
-    # Not mapped: what is read once would count as memory from then on.
+    # Not memory-mapped: pages read once would count as memory from then on.
     opened = pa.OSFile(str(folder / part.file))
     if part.bytes is not None and opened.size() != part.bytes:
         raise DamagedFileError(
@@ -94,24 +94,24 @@ def _open_part(folder: Path, part: ItemPart) -> Any:
 
 
 def make_table(ids: Sequence[str], metadata: Mapping[str, Any] | Any, count: int, schema: Any) -> Any:
-    """Ids and metadata as an Arrow table with the columns of `schema`, where that is known."""
+    """Ids and metadata as an Arrow table with the columns of `schema`, if any."""
     names = _check_ids(ids, count)
-    given = (
+    mapping = (
         dict(zip(metadata.column_names, metadata.columns, strict=True)) if isinstance(metadata, pa.Table) else metadata
     )
-    if not isinstance(given, Mapping):
+    if not isinstance(mapping, Mapping):
         raise EquimetricError(
-            f"metadata are of type {type(given).__name__}; give a mapping of columns, such as {{'name': [...]}}"
+            f"metadata are of type {type(mapping).__name__}; give a mapping of columns, such as {{'name': [...]}}"
         )
-    if ID in given:
+    if ID in mapping:
         raise EquimetricError(f"the metadata have a column {ID!r}, which is that of the ids; rename it")
-    if schema is not None and {ID, *given} != set(schema.names):
+    if schema is not None and {ID, *mapping} != set(schema.names):
         raise EquimetricError(
-            f"the metadata have the columns {sorted(given)}, those of this gallery {sorted({*schema.names} - {ID})}; "
+            f"the metadata have the columns {sorted(mapping)}, those of this gallery {sorted({*schema.names} - {ID})}; "
             "give the same columns"
         )
     columns = {ID: pa.array(names, pa.string())}
-    for name, values in given.items():
+    for name, values in mapping.items():
         columns[name] = _make_column(name, values, count, None if schema is None else schema.field(name).type)
     return pa.table(columns)
 
@@ -139,15 +139,15 @@ def _check_ids(ids: Sequence[str], count: int) -> list[str]:
     if isinstance(ids, str):
         raise EquimetricError("ids are one string; give a list of strings, one for each vector")
     names = list(ids)
-    wrong = next((one for one in names if not isinstance(one, str)), None)
-    if wrong is not None:
-        raise EquimetricError(f"the id {quote(wrong)} is no string; give strings, such as str(number)")
+    invalid = next((name for name in names if not isinstance(name, str)), None)
+    if invalid is not None:
+        raise EquimetricError(f"the id {quote(invalid)} is no string; give strings, such as str(number)")
     if len(names) != count:
         raise EquimetricError(f"there are {count} vectors but {len(names)} ids; give exactly one id for each")
     if len(set(names)) < count:
-        twice = next(one for number, one in enumerate(names) if one in names[:number])
-        raise EquimetricError(f"the id {quote(twice)} occurs more than once; give every item an id of its own")
-    return [str(one) for one in names]
+        duplicate = next(name for i, name in enumerate(names) if name in names[:i])
+        raise EquimetricError(f"the id {quote(duplicate)} occurs more than once; give every item an id of its own")
+    return [str(name) for name in names]
 
 
 def _make_column(name: str, values: Any, count: int, kind: Any) -> Any:

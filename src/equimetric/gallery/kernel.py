@@ -1,4 +1,4 @@
-"""Products of int8 codes, and whether they are faster than those of float32 vectors, found once in a process.
+"""Products of int8 codes, and whether they are faster than those of float32 vectors, measured once per process.
 
 Processors with VNNI add products of int8 in 32 bits. Older ones add two products in 16 bits, of an unsigned first
 factor: items, moved by 128, and queries up to 63 stay within them, 2 · 255 · 63 < 2¹⁵.
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SingleKernel = Literal["codes", "rounded codes", "floats"]
-"""How a single query is multiplied with items."""
+"""Kernel that multiplies a single query with items."""
 
 FULL, HALF = 127, 63
 """Largest codes of queries."""
@@ -74,20 +74,20 @@ def _measure_single_kernels(largest: int | None, aligned: bool) -> SingleKernel:
     # Measured in the cache. Beyond it codes gain more, since they read a quarter of the memory.
     seconds: dict[SingleKernel, float] = {"floats": _seconds(lambda: multiply_floats(*floats))}
     if largest is not None:
-        asked = _extreme_codes(1, largest)
-        seconds["codes"] = _seconds(lambda: multiply_codes(asked, items, largest))
+        max_queries = _extreme_codes(1, largest)
+        seconds["codes"] = _seconds(lambda: multiply_codes(max_queries, items, largest))
     if aligned and _rounds_correctly():
         seconds["rounded codes"] = _seconds(lambda: multiply_codes_rounded(queries, items))
-    return min(seconds, key=lambda one: seconds[one])
+    return min(seconds, key=lambda kernel: seconds[kernel])
 
 
 def multiply_codes(queries: Tensor, items: Tensor, largest: int) -> Tensor:
     """(Q, N) int32 products of queries (Q, C), up to `largest`, with items (N, C)."""
     if largest == FULL:
         return torch._int_mm(queries, items.T)
-    # A single query would be taken for the unsigned factor.
-    several = queries if len(queries) > 1 else queries.expand(2, -1).contiguous()
-    return torch._int_mm(items, several.T)[:, : len(queries)].T.contiguous()
+    # With a single query the library would take it for the unsigned factor.
+    padded = queries if len(queries) > 1 else queries.expand(2, -1).contiguous()
+    return torch._int_mm(items, padded.T)[:, : len(queries)].T.contiguous()
 
 
 def multiply_codes_rounded(query: Tensor, items: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def multiply_floats(query: NDArray[np.float32], items: NDArray[np.float32]) -> T
 
 
 def _rounds_correctly() -> bool:
-    """Whether the rounding kernel is there, and its products are what they should be."""
+    """Whether the rounding kernel is available and its products are within the error bound."""
     query, items = _extreme_codes(1, FULL), _extreme_codes(ROWS, FULL)
     items[::3] = torch.arange(COLUMNS) - COLUMNS // 2
     try:
@@ -116,7 +116,7 @@ def _rounds_correctly() -> bool:
 
 
 def _extreme_codes(rows: int, largest: int) -> Tensor:
-    """Codes of the largest size, of equal and of mixed signs: what saturates first."""
+    """Codes of the largest magnitude, of equal and of mixed signs, which saturate first."""
     period = torch.arange(rows)[:, None] % 4 + 1
     return torch.where(torch.arange(COLUMNS) // period % 2 == 0, largest, -largest).to(torch.int8) * _signs(rows)
 
@@ -130,10 +130,10 @@ def _is_exact(queries: Tensor, items: Tensor, largest: int) -> bool:
 
 
 def _seconds(multiply: Callable[[], Tensor]) -> float:
-    """The least time of a few products."""
-    taken = []
+    """The minimum time of a few products."""
+    times = []
     for _ in range(REPEATS):
         start = time.perf_counter()
         multiply()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        times.append(time.perf_counter() - start)
+    return min(times)

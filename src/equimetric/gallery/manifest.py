@@ -1,7 +1,7 @@
-"""`gallery.json`, the truth about a gallery: which files count, and how many of their rows.
+"""`gallery.json`, the manifest of a gallery: its files, and how many of their rows are valid.
 
-Files of numbers only grow. What is beyond the rows of the manifest, and every file that it does not name, is the rest
-of a write that was cut short.
+Array files only grow. Rows beyond those of the manifest, and files that it does not name, are left by an interrupted
+write.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +11,7 @@ from typing import Any
 from equimetric.checksums import json_document, read_json
 from equimetric.errors import DamagedFileError, EquimetricError
 from equimetric.files import write_atomically
-from equimetric.gallery.codes import ItemCodes
+from equimetric.gallery.codes import ItemQuantizer
 
 __all__ = ["MANIFEST", "REMOVED", "ItemPart", "Manifest"]
 
@@ -34,17 +34,17 @@ class ItemPart:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a gallery is.
+    """The state of a gallery at one commit.
 
-    tasks      of its certificates, which are files TASK.json; the first decides
+    tasks      tasks of its certificates, which are files TASK.json; the first decides
     identity   metadata column that names the identity of an item; None: its id
-    rows       rows of every file of numbers, removed ones included
+    rows       rows of every array file, removed ones included
     version    number of commits, by which new files are named
-    codes      of what version the codes are; None before the first row
-    common     what the codes of all rows have in common
+    codes      version of the codes; None before the first row
+    common     quantizer of the codes of all rows
     parts      ids and metadata, in the order of the rows
     removed    file with the rows that were removed
-    checksums  of the files of numbers, by blocks of rows, and of the file of removed rows; schema 1 has none
+    checksums  of the array files, by blocks of rows, and of the file of removed rows; schema 1 has none
     """
 
     tasks: tuple[str, ...]
@@ -52,7 +52,7 @@ class Manifest:
     rows: int = 0
     version: int = 0
     codes: int | None = None
-    common: ItemCodes | None = None
+    common: ItemQuantizer | None = None
     parts: tuple[ItemPart, ...] = ()
     removed: str | None = None
     checksums: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -66,12 +66,12 @@ class Manifest:
                 f"there is no gallery in {str(folder)!r}; make one with equimetric index, or with Gallery.create"
             )
         document = read_json(file, dict, ADVICE)
-        family, _, number = str(document.pop("schema", None)).partition("/")
-        if family != FAMILY or not number.isdecimal():
+        family, _, version = str(document.pop("schema", None)).partition("/")
+        if family != FAMILY or not version.isdecimal():
             raise EquimetricError(f"{str(file)!r} is no manifest of a gallery; give a folder that Gallery.create made")
-        if int(number) > SCHEMA:
+        if int(version) > SCHEMA:
             raise EquimetricError(
-                f"{str(folder)!r} has schema {number}, this version reads {SCHEMA}; upgrade equimetric"
+                f"{str(folder)!r} has schema {version}, this version reads {SCHEMA}; upgrade equimetric"
             )
         try:
             return cls(**_parse(document))
@@ -88,7 +88,7 @@ class Manifest:
 
     @property
     def numbers(self) -> dict[str, str]:
-        """The files of numbers, by what they hold."""
+        """Content → name of every array file."""
         return {
             "vectors": "vectors.f32",
             "shifts": "shifts.f32",
@@ -98,7 +98,7 @@ class Manifest:
 
     @property
     def files(self) -> set[str]:
-        """The names of all files that count."""
+        """The names of all files of the gallery."""
         removed = set() if self.removed is None else {self.removed}
         certificates = {f"{task}.json" for task in self.tasks}
         return {MANIFEST, *self.numbers.values(), *(part.file for part in self.parts), *removed, *certificates}
@@ -109,7 +109,7 @@ def _parse(document: dict[str, Any]) -> dict[str, Any]:
     return {
         **document,
         "tasks": tuple(document["tasks"]),
-        "common": None if common is None else ItemCodes(**common),
+        "common": None if common is None else ItemQuantizer(**common),
         "parts": tuple(ItemPart(**part) for part in document["parts"]),
         "checksums": {name: tuple(values) for name, values in document.get("checksums", {}).items()},
     }

@@ -37,7 +37,7 @@ class ModelRecord:
     @classmethod
     def from_model(cls, gallery: Path, *, model: str, preprocessing: str, runtime: str, folder: Path) -> ModelRecord:
         """The record of a model for the gallery in a folder."""
-        return cls(model, preprocessing, runtime, *_describe_place(folder, gallery))
+        return cls(model, preprocessing, runtime, *_describe_folder(folder, gallery))
 
     @classmethod
     def read(cls, gallery: Path) -> ModelRecord | None:
@@ -57,21 +57,21 @@ class ModelRecord:
         """Put the record into the folder of a gallery."""
         write_atomically(gallery / FILE, json_document({"schema": f"{FAMILY}/{SCHEMA}", **asdict(self)}, indent=2))
 
-    def move(self, gallery: Path, other: Path) -> ModelRecord:
+    def move(self, gallery: Path, new_gallery: Path) -> ModelRecord:
         """The record for a copy of the gallery in another folder."""
-        found = self.find(gallery)
-        if found is None:
+        model_folder = self.find(gallery)
+        if model_folder is None:
             return self
-        folder, relative = _describe_place(found, other)
+        folder, relative = _describe_folder(model_folder, new_gallery)
         return replace(self, folder=folder, relative=relative)
 
     def find(self, gallery: Path) -> Path | None:
-        """The model's folder as seen from the gallery's, or where it was; None where both are gone."""
-        places = ((gallery / self.relative).resolve(), Path(self.folder))
-        return next((place for place in places if place.is_dir()), None)
+        """The model's folder relative to the gallery's, or its recorded path; None where neither exists."""
+        candidates = ((gallery / self.relative).resolve(), Path(self.folder))
+        return next((folder for folder in candidates if folder.is_dir()), None)
 
 
-def _describe_place(folder: Path, gallery: Path) -> tuple[str, str]:
-    """Where a folder is, and the same as seen from a gallery."""
-    place = folder.resolve()
-    return str(place), Path(os.path.relpath(place, gallery.resolve())).as_posix()
+def _describe_folder(folder: Path, gallery: Path) -> tuple[str, str]:
+    """Absolute path of a folder, and its path relative to a gallery."""
+    path = folder.resolve()
+    return str(path), Path(os.path.relpath(path, gallery.resolve())).as_posix()

@@ -24,9 +24,9 @@ from equimetric.evaluation.engine.inputs import EmbeddingsLike
 from equimetric.extras import import_extra
 from equimetric.gallery.certificates import AnyCertificate
 from equimetric.gallery.comparison import CertifiedComparison
-from equimetric.gallery.gallery import check_known
+from equimetric.gallery.gallery import check_item_ids
 from equimetric.gallery.items import ID, make_table
-from equimetric.gallery.rescored import RescoredGallery, StoredItems, product_width, stored_products
+from equimetric.gallery.rescored import RescoredGallery, StoredItems, product_width, vectors_to_store
 from equimetric.gallery.stores import StoreRecord
 from equimetric.gallery.writing import write_lock
 from equimetric.ops.blocks import slices
@@ -38,7 +38,7 @@ LOCAL = "local"
 POINTS = 1000
 """Points of a request."""
 METADATA, LENGTH, NUMBER = "metadata", "length", "number"
-"""Fields of a point beside its id: metadata, the length of its vector, and its place in the order of adding."""
+"""Fields of a point besides its id: metadata, the length of its vector, and its rank in the order of adding."""
 
 
 class QdrantGallery(RescoredGallery):
@@ -53,10 +53,10 @@ class QdrantGallery(RescoredGallery):
         self.refresh()
         self.collection = str(self.record.options["collection"])
         self._client = _connect(folder, str(self.record.options["url"]))
-        with _explain(self._place):
-            there = self._client.collection_exists(self.collection)
-        if not there:
-            raise EquimetricError(f"{self._place} has no collection {self.collection!r}; restore it, or index again")
+        with _explain(self._server):
+            exists = self._client.collection_exists(self.collection)
+        if not exists:
+            raise EquimetricError(f"{self._server} has no collection {self.collection!r}; restore it, or index again")
 
     @classmethod
     def prepare(
@@ -71,8 +71,8 @@ class QdrantGallery(RescoredGallery):
     ) -> None:
         """Make an empty collection.
 
-        url         of the server; 'local' for the client's own store, for tests and trials
-        collection  its name; by default that of the folder with a random end
+        url         URL of the server; 'local' for the client's own store, for tests and trials
+        collection  name of the collection; by default that of the folder with a random suffix
         """
         if options:
             raise EquimetricError(f"a gallery in Qdrant has no option {sorted(options)[0]!r}; leave it out")
@@ -86,7 +86,7 @@ class QdrantGallery(RescoredGallery):
             if url != LOCAL:
                 client.create_payload_index(name, LENGTH, models.PayloadSchemaType.FLOAT)
         client.close()
-        record = StoreRecord("qdrant", tuple(one.task for one in certificates), identity)
+        record = StoreRecord("qdrant", tuple(certificate.task for certificate in certificates), identity)
         replace(record, options={"url": url, "collection": name}).write(folder)
 
     @property
@@ -95,7 +95,7 @@ class QdrantGallery(RescoredGallery):
         return self.record.identity
 
     def __len__(self) -> int:
-        with _explain(self._place):
+        with _explain(self._server):
             return int(self._client.count(self.collection, exact=True).count)
 
     def __contains__(self, name: object) -> bool:
@@ -121,8 +121,8 @@ class QdrantGallery(RescoredGallery):
             table = make_table(ids, {} if metadata is None else metadata, len(items), self._schema())
             names = table.column(ID).to_pylist()
             self._check_new(table, list(self._points(names, vectors=False)))
-            stored = stored_products(self.comparison, items)
-            self._keep_schema(table.schema)
+            stored = vectors_to_store(self.comparison, items)
+            self._store_schema(table.schema)
             try:
                 self._upsert(names, table.drop_columns([ID]).to_pylist(), stored)
             except BaseException:
@@ -139,18 +139,20 @@ class QdrantGallery(RescoredGallery):
     def names(self, ids: Sequence[str]) -> list[str]:
         """The identity of each item: its value in the column `identity`, or its id."""
         points = self._require(ids)
-        return [one if self.identity is None else points[one].payload[METADATA][self.identity] for one in ids]
+        return [item if self.identity is None else points[item].payload[METADATA][self.identity] for item in ids]
 
     def items(self) -> Any:
         """Ids and metadata of all items, an Arrow table in the order in which they were added."""
         schema = self._schema() or pa.schema([(ID, pa.string())])
-        payloads = sorted((point.payload for point in self._scroll()), key=lambda one: (one[NUMBER], one[ID]))
-        return pa.Table.from_pylist([{ID: one[ID], **one[METADATA]} for one in payloads], schema)
+        payloads = sorted(
+            (point.payload for point in self._scroll()), key=lambda payload: (payload[NUMBER], payload[ID])
+        )
+        return pa.Table.from_pylist([{ID: payload[ID], **payload[METADATA]} for payload in payloads], schema)
 
     def read_stored(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """(N, S) the vectors of items as they are stored."""
         points = self._require(ids, vectors=True)
-        return np.array([points[one].vector for one in ids], np.float32).reshape(
+        return np.array([points[item].vector for item in ids], np.float32).reshape(
             len(ids), product_width(self.comparison)
         )
 
@@ -158,16 +160,16 @@ class QdrantGallery(RescoredGallery):
         """An upper bound of the lengths of the stored vectors (S)."""
         models = _import_qdrant().models
         order = models.OrderBy(key=LENGTH, direction=models.Direction.DESC)
-        with _explain(self._place):
+        with _explain(self._server):
             points, _ = self._client.scroll(self.collection, limit=1, order_by=order, with_payload=[LENGTH])
         return float(points[0].payload[LENGTH]) if points else 0.0
 
     def find_products(self, query: NDArray[np.float32], limit: int, min_product: float | None) -> StoredItems:
         """The items of the largest products with a query (S,), at most `limit`, and none below `min_product`."""
         models = _import_qdrant().models
-        # The client's own store scans all vectors, and warns of parameters that would say so.
+        # The client's own store always scans all vectors, and warns of search parameters.
         exact = None if self.record.options["url"] == LOCAL else models.SearchParams(exact=True)
-        with _explain(self._place):
+        with _explain(self._server):
             points = self._client.query_points(
                 self.collection,
                 query=query.tolist(),
@@ -185,62 +187,62 @@ class QdrantGallery(RescoredGallery):
         )
 
     @property
-    def _place(self) -> str:
+    def _server(self) -> str:
         return f"the Qdrant server {self.record.options['url']!r}"
 
     def _schema(self) -> Any:
         """Names and types of ids and metadata; None before the first item."""
-        known = self.record.options.get("schema")
-        return None if known is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known)))
+        encoded = self.record.options.get("schema")
+        return None if encoded is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
 
-    def _keep_schema(self, schema: Any) -> None:
+    def _store_schema(self, schema: Any) -> None:
         if self.record.options.get("schema") is None:
-            known = base64.b64encode(schema.serialize().to_pybytes()).decode()
-            self.record = replace(self.record, options={**self.record.options, "schema": known})
+            encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
+            self.record = replace(self.record, options={**self.record.options, "schema": encoded})
             self.record.write(self.folder)
 
     def _upsert(self, ids: Sequence[str], metadata: list[dict[str, Any]], stored: NDArray[np.float32]) -> None:
         # Nanoseconds order the items of all writers, because adding an item takes longer than one.
-        models, first = _import_qdrant().models, time.time_ns()
+        models, first_number = _import_qdrant().models, time.time_ns()
         lengths = np.linalg.norm(stored.astype(np.float64), axis=1).tolist()
-        for some in slices(len(ids), POINTS):
+        for rows in slices(len(ids), POINTS):
             payloads = [
-                {ID: ids[row], METADATA: metadata[row], LENGTH: lengths[row], NUMBER: first + row}
-                for row in range(some.start, some.stop)
+                {ID: ids[row], METADATA: metadata[row], LENGTH: lengths[row], NUMBER: first_number + row}
+                for row in range(rows.start, rows.stop)
             ]
-            batch = models.Batch(ids=_point_ids(ids[some]), vectors=stored[some].tolist(), payloads=payloads)
-            with _explain(self._place):
+            batch = models.Batch(ids=_point_ids(ids[rows]), vectors=stored[rows].tolist(), payloads=payloads)
+            with _explain(self._server):
                 self._client.upsert(self.collection, batch, wait=True)
 
     def _delete(self, ids: Sequence[str]) -> None:
         models = _import_qdrant().models
-        for some in slices(len(ids), POINTS):
-            with _explain(self._place):
-                selected = models.PointIdsList(points=_point_ids(ids[some]))
+        for rows in slices(len(ids), POINTS):
+            with _explain(self._server):
+                selected = models.PointIdsList(points=_point_ids(ids[rows]))
                 self._client.delete(self.collection, selected, wait=True)
 
     def _points(self, ids: Sequence[str], *, vectors: bool) -> dict[str, Any]:
         """The points of those ids that are in the gallery, by id."""
-        found = []
-        for some in slices(len(ids), POINTS):
-            with _explain(self._place):
-                found += self._client.retrieve(
-                    self.collection, _point_ids(ids[some]), with_payload=True, with_vectors=vectors
+        points = []
+        for rows in slices(len(ids), POINTS):
+            with _explain(self._server):
+                points += self._client.retrieve(
+                    self.collection, _point_ids(ids[rows]), with_payload=True, with_vectors=vectors
                 )
-        return {point.payload[ID]: point for point in found}
+        return {point.payload[ID]: point for point in points}
 
     def _require(self, ids: Sequence[str], *, vectors: bool = False) -> dict[str, Any]:
         """The points of ids, all of which are here."""
-        check_known(ids, ())
+        check_item_ids(ids, ())
         points = self._points(list(dict.fromkeys(ids)), vectors=vectors)
-        check_known(ids, [one for one in dict.fromkeys(ids) if one not in points])
+        check_item_ids(ids, [item for item in dict.fromkeys(ids) if item not in points])
         return points
 
     def _scroll(self) -> Iterator[Any]:
         """All points, without vectors."""
         offset = None
         while True:
-            with _explain(self._place):
+            with _explain(self._server):
                 points, offset = self._client.scroll(self.collection, limit=POINTS, offset=offset, with_payload=True)
             yield from points
             if offset is None:
@@ -259,12 +261,12 @@ def _connect(folder: Path, url: str) -> Any:
 
 
 def _point_ids(ids: Sequence[str]) -> list[str]:
-    """A point's id, which Qdrant wants as a UUID, is a function of the item's id: an id is there once."""
-    return [str(uuid.uuid5(uuid.NAMESPACE_OID, one)) for one in ids]
+    """UUIDs of points as a function of the items' ids, so that an id occurs once."""
+    return [str(uuid.uuid5(uuid.NAMESPACE_OID, item)) for item in ids]
 
 
 @contextmanager
-def _explain(place: str) -> Iterator[None]:
+def _explain(server: str) -> Iterator[None]:
     """Turn errors of the client into one sentence."""
     package = _import_qdrant()
     exceptions = package.http.exceptions
@@ -272,4 +274,4 @@ def _explain(place: str) -> Iterator[None]:
         yield
     except (exceptions.ApiException, ConnectionError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise StorageError(f"{place} did not answer as expected ({reason}); check that it runs and its url") from None
+        raise StorageError(f"{server} did not answer as expected ({reason}); check that it runs and its url") from None

@@ -1,4 +1,4 @@
-"""Galleries on a database that finds vectors by inner products in float32: what it finds is scored again.
+"""Galleries on a database that finds vectors by inner products in float32; its results are scored again exactly.
 
 Every comparison of a certificate is an inner product of longer vectors (S):
 
@@ -6,9 +6,9 @@ Every comparison of a certificate is an inner product of longer vectors (S):
     euclidean  (q, 1)·(x, −½ ‖x‖²)                = ½ ‖q‖² − ½ d²
     cohort     q·x                                = s', of extended vectors
 
-The database's product differs from the true one by at most an error e(q). It is asked for every item whose product may
-be that of the threshold, or of the k-th nearest, by 2e; these are scored by the certificate's own formula, in float64.
-So an item is found where a scan of all items in float64 finds it.
+The database's product differs from the true one by at most an error e(q). It is queried for every item whose product
+is within 2e of the threshold, or of the k-th nearest; these are scored by the certificate's own formula, in float64.
+So the results are those of a scan of all items in float64.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from equimetric.gallery.gallery import Gallery
 from equimetric.gallery.items import ID
 from equimetric.gallery.search import SearchHits
 
-__all__ = ["RescoredGallery", "StoredItems", "product_width", "stored_products"]
+__all__ = ["RescoredGallery", "StoredItems", "product_width", "vectors_to_store"]
 
 SPARE = 16
-"""Items beyond the k-th that are asked for first: most queries have no more within their error."""
+"""Items beyond the k-th of the first request: most queries have no more within their error."""
 GROWTH = 4
 ROUNDING = 2e-6
-"""Relative error of what is computed beside the products, generously, as in `tiles`."""
+"""Relative error bound of everything but the products, as in `tiles`."""
 EPSILON = 2.0**-23
 
 
@@ -60,7 +60,7 @@ class RescoredGallery(Gallery):
     _identities: int | None = None
 
     def count_identities(self) -> int:
-        """How many identities the items have; counted once, and again after a change."""
+        """Number of distinct identities of the items; counted once, and again after a change."""
         if self._identities is None:
             column = ID if self.identity is None else self.identity
             self._identities = len(self.items().column(column).unique()) if len(self) else 0
@@ -77,60 +77,62 @@ class RescoredGallery(Gallery):
     def find_nearest(self, queries: GalleryQueries, k: int) -> Iterator[SearchHits]:
         """The k closest items of every query, closest first, equal scores by id."""
         count, max_length = len(self), self.max_length()
-        for number in range(len(queries)):
-            query, error = self._ask(queries[number : number + 1], max_length)
-            limit, found = k + SPARE, StoredItems([], np.empty(0), np.empty((0, len(query)), np.float32))
+        for index in range(len(queries)):
+            query, error = self._make_query(queries[index : index + 1], max_length)
+            limit, candidates = k + SPARE, StoredItems([], np.empty(0), np.empty((0, len(query)), np.float32))
             while count:
-                found = self.find_products(query, limit, None)
+                candidates = self.find_products(query, limit, None)
                 # The k nearest have products of at least the k-th less e, all others of at most the last plus e.
-                if len(found) < limit or found.products[-1] < found.products[k - 1] - 2 * error:
+                if len(candidates) < limit or candidates.products[-1] < candidates.products[k - 1] - 2 * error:
                     break
                 limit *= GROWTH
-            yield self._score(queries[number : number + 1], found, k)
+            yield self._score(queries[index : index + 1], candidates, k)
 
     def find_within(self, queries: GalleryQueries, threshold: float) -> Iterator[SearchHits]:
         """All items of every query that are closer than a threshold, in the same order."""
         count, max_length, sign = len(self), self.max_length(), self.comparison.sign
-        for number in range(len(queries)):
-            one = queries[number : number + 1]
-            query, error = self._ask(one, max_length)
-            min_product = product_at(self.comparison, threshold, one) - error
-            found = self._score(one, self.find_products(query, max(count, 1), min_product), None)
-            closer = sum(sign * score < sign * threshold for score in found.scores)
-            yield SearchHits([], found.ids[:closer], found.scores[:closer])
+        for index in range(len(queries)):
+            single = queries[index : index + 1]
+            query, error = self._make_query(single, max_length)
+            min_product = product_for_score(self.comparison, threshold, single) - error
+            hits = self._score(single, self.find_products(query, max(count, 1), min_product), None)
+            closer = sum(sign * score < sign * threshold for score in hits.scores)
+            yield SearchHits([], hits.ids[:closer], hits.scores[:closer])
 
-    def hit_identities(self, found: SearchHits) -> list[str]:
+    def hit_identities(self, hits: SearchHits) -> list[str]:
         """The identities of what a query found."""
-        return self.names(found.ids)
+        return self.names(hits.ids)
 
     def vectors(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """(N, E) the stored vectors of items."""
-        return self._plain(self.read_stored(ids)).numpy()
+        return self._strip_shift(self.read_stored(ids)).numpy()
 
     @abstractmethod
     def read_stored(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """(N, S) the vectors of items as they are stored."""
 
-    def _plain(self, stored: NDArray[np.float32]) -> Tensor:
+    def _strip_shift(self, stored: NDArray[np.float32]) -> Tensor:
         """(N, E) items from stored vectors (N, S)."""
         return torch.from_numpy(np.array(stored[:, : self.comparison.width]))
 
-    def _ask(self, query: GalleryQueries, max_length: float) -> tuple[NDArray[np.float32], float]:
+    def _make_query(self, query: GalleryQueries, max_length: float) -> tuple[NDArray[np.float32], float]:
         """A query (S,) as the database takes it, and the error of its products."""
         vector = query.vectors[0]
         if self.comparison.kind == "euclidean":
             vector = torch.cat([vector, vector.new_ones(1)])
-        length = float(vector.norm())
+        norm = float(vector.norm())
         relative = (len(vector) + 8) * EPSILON + ROUNDING
-        return vector.float().numpy(), relative * (length * max_length + length**2 + 1)
+        return vector.float().numpy(), relative * (norm * max_length + norm**2 + 1)
 
-    def _score(self, query: GalleryQueries, found: StoredItems, k: int | None) -> SearchHits:
-        """Exact scores of what was found, in their order."""
-        if not len(found):
+    def _score(self, query: GalleryQueries, candidates: StoredItems, k: int | None) -> SearchHits:
+        """Exact scores of candidates, closest first."""
+        if not len(candidates):
             return SearchHits([], [], [])
-        vectors = self._plain(found.vectors)
+        vectors = self._strip_shift(candidates.vectors)
         scores = self.comparison.scores(query.vectors.expand(len(vectors), -1), vectors).tolist()
-        order = sorted(zip(scores, found.ids, strict=True), key=lambda one: (self.comparison.sign * one[0], one[1]))
+        order = sorted(
+            zip(scores, candidates.ids, strict=True), key=lambda pair: (self.comparison.sign * pair[0], pair[1])
+        )
         return SearchHits([], [name for _, name in order[:k]], [score for score, _ in order[:k]])
 
 
@@ -139,7 +141,7 @@ def product_width(comparison: CertifiedComparison) -> int:
     return comparison.width + (1 if comparison.kind == "euclidean" else 0)
 
 
-def stored_products(comparison: CertifiedComparison, items: Tensor) -> NDArray[np.float32]:
+def vectors_to_store(comparison: CertifiedComparison, items: Tensor) -> NDArray[np.float32]:
     """(N, S) the vectors to store for items (N, E)."""
     if comparison.kind == "euclidean":
         items = torch.cat([items, comparison.shifts(items).float()[:, None]], dim=1)
@@ -147,7 +149,7 @@ def stored_products(comparison: CertifiedComparison, items: Tensor) -> NDArray[n
     return stored
 
 
-def product_at(comparison: CertifiedComparison, score: float, query: GalleryQueries) -> float:
+def product_for_score(comparison: CertifiedComparison, score: float, query: GalleryQueries) -> float:
     """The product at which a query has a score."""
     affinity = float(comparison.affinity(score, query.offset)[0])
     return affinity + float(query.offset[0]) if comparison.kind == "cohort" else affinity

@@ -1,7 +1,7 @@
-"""The items that may be among the k nearest of some queries, or within a threshold, from bounds of their affinities.
+"""Items that may be among the k nearest of some queries, or within a threshold, from bounds of their affinities.
 
 A tile is read once: the largest product of every group of items is compared with the query's lower bound, and only the
-groups that reach it are looked at. What remains are *candidates*, a superset of what is wanted; exact scores decide.
+groups that reach it are searched. The result are *candidates*, a superset of the matches; exact scores decide.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from equimetric.gallery.candidates import Candidates, padding_value
 from equimetric.gallery.single_scan import scan_single
 from equimetric.gallery.tiles import TileProducts
 
-__all__ = ["TooManyError", "candidates_within", "nearest_candidates"]
+__all__ = ["TooManyCandidatesError", "candidates_within", "nearest_candidates"]
 
 MIN_TILE_ITEMS = 4096
 """Items of a tile, at least."""
 TILE_PRODUCTS = 2**18
-"""Of a tile: few enough for the cache, and enough to make up for the calls that a tile takes."""
+"""Products of a tile: few enough for the cache, and enough to outweigh the call overhead of a tile."""
 MAX_TILE_ITEMS = 2**16
 GROUP = 64
 """Items whose largest product is compared with a lower bound; a tile has whole groups."""
@@ -29,8 +29,8 @@ MAX_CANDIDATES = 2**22
 """Candidates of a batch of queries, at most; a single query may have more."""
 
 
-class TooManyError(Exception):
-    """A batch of queries has so many candidates that it is searched in parts."""
+class TooManyCandidatesError(Exception):
+    """A batch of queries has too many candidates and must be split."""
 
 
 def candidates_within(products: TileProducts, live: NDArray[np.bool_], lower_bounds: NDArray[np.float64]) -> Candidates:
@@ -38,36 +38,36 @@ def candidates_within(products: TileProducts, live: NDArray[np.bool_], lower_bou
     tiles = _tiles(len(live), len(lower_bounds))
     if len(lower_bounds) == 1:
         return scan_single(products, live, tiles, lower_bound=float(lower_bounds[0]))
-    found = list[Candidates]()
+    candidates = list[Candidates]()
     for first, last in tiles:
-        found.append(ProductTile.read(products, live, first, last).above(lower_bounds))
-        _limit(found)
-    return Candidates.join(found)
+        candidates.append(ProductTile.read(products, live, first, last).above(lower_bounds))
+        _check_count(candidates)
+    return Candidates.join(candidates)
 
 
 def nearest_candidates(products: TileProducts, live: NDArray[np.bool_], k: int) -> Candidates:
     """All pairs that may be among the k items of the largest affinities of their query; k live items exist.
 
-    A lower bound is an affinity that k items certainly have. It rises while the scan goes on, after 1, 2, 4, 8 … tiles.
+    A lower bound is an affinity that k items certainly have. It rises during the scan, after 1, 2, 4, 8 … tiles.
     """
-    queries, found, renew = len(products.step), list[Candidates](), 1
+    queries, candidates, next_update = len(products.step), list[Candidates](), 1
     if queries == 1:
         return scan_single(products, live, _tiles(len(live), queries), k=k)
     lower_bounds = np.full(queries, -np.inf)
-    for number, (first, last) in enumerate(_tiles(len(live), queries), 1):
+    for count, (first, last) in enumerate(_tiles(len(live), queries), 1):
         tile = ProductTile.read(products, live, first, last)
-        if number == 1:
+        if count == 1:
             lower_bounds = tile.lower_bounds(k)
-        found.append(tile.above(lower_bounds))
-        del tile  # so that there is never more than one
-        if number == renew and last < len(live):
-            renew *= 2
-            seen = Candidates.join(found)
-            lower_bounds = np.maximum(lower_bounds, seen.kth_low(queries, k))
-            found = [seen.above(lower_bounds)]
-        _limit(found)
-    seen = Candidates.join(found)
-    return seen.above(np.maximum(lower_bounds, seen.kth_low(queries, k)))
+        candidates.append(tile.above(lower_bounds))
+        del tile  # keep at most one tile in memory
+        if count == next_update and last < len(live):
+            next_update *= 2
+            merged = Candidates.join(candidates)
+            lower_bounds = np.maximum(lower_bounds, merged.kth_low(queries, k))
+            candidates = [merged.above(lower_bounds)]
+        _check_count(candidates)
+    merged = Candidates.join(candidates)
+    return merged.above(np.maximum(lower_bounds, merged.kth_low(queries, k)))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ProductTile:
     groups   (Q, G, GROUP) products; those of removed items, and of none in the last group, are the smallest number
     largest  (Q, G) of every group
     step     (Q,) affinity of 1 in a tile
-    error    (Q,) how far products may be from affinities, in affinity
+    error    (Q,) bound of the difference between products and affinities
     """
 
     first: int
@@ -90,13 +90,13 @@ class ProductTile:
     @classmethod
     def read(cls, products: TileProducts, live: NDArray[np.bool_], first: int, last: int) -> "ProductTile":
         """The tile of items from `first` to `last`."""
-        tile, here = products.tile(first, last), live[first:last]
+        tile, live_tile = products.tile(first, last), live[first:last]
         padding = padding_value(np.float32 if tile.is_floating_point() else np.int32)
-        if not here.all():
-            tile[:, torch.from_numpy(~here)] = padding
-        missing = (first - last) % GROUP
-        if missing:
-            tile = torch.constant_pad_nd(tile, (0, missing), padding)
+        if not live_tile.all():
+            tile[:, torch.from_numpy(~live_tile)] = padding
+        num_padding = (first - last) % GROUP
+        if num_padding:
+            tile = torch.constant_pad_nd(tile, (0, num_padding), padding)
         groups = tile.view(len(tile), -1, GROUP)
         return cls(first, groups, groups.amax(dim=2), products.step, products.error(first, last))
 
@@ -110,24 +110,24 @@ class ProductTile:
 
     def above(self, lower_bounds: NDArray[np.float64]) -> Candidates:
         """The live pairs whose affinity may be as large as their query's lower bound."""
-        least = _floor((lower_bounds - self.error) / self.step, self.groups.dtype)
-        groups = np.flatnonzero((self.largest >= torch.from_numpy(least)[:, None]).numpy())
+        min_product = _floor((lower_bounds - self.error) / self.step, self.groups.dtype)
+        groups = np.flatnonzero((self.largest >= torch.from_numpy(min_product)[:, None]).numpy())
         values, query = self.groups.view(-1, GROUP).numpy()[groups], groups // self.largest.shape[1]
-        places = np.flatnonzero(values >= least[query, None])
-        which, member = np.divmod(places, GROUP)
-        query, error = query[which], self.error[query[which]]
-        item = groups[which] % self.largest.shape[1] * GROUP + member + self.first
-        middle = values.reshape(-1)[places] * self.step[query]
-        return Candidates(query, item, middle - error, middle + error)
+        positions = np.flatnonzero(values >= min_product[query, None])
+        row, member = np.divmod(positions, GROUP)
+        query, error = query[row], self.error[query[row]]
+        item = groups[row] % self.largest.shape[1] * GROUP + member + self.first
+        estimate = values.reshape(-1)[positions] * self.step[query]
+        return Candidates(query, item, estimate - error, estimate + error)
 
 
-def _limit(found: list[Candidates]) -> None:
-    if sum(len(some.query) for some in found) > MAX_CANDIDATES:
-        raise TooManyError
+def _check_count(candidates: list[Candidates]) -> None:
+    if sum(len(part.query) for part in candidates) > MAX_CANDIDATES:
+        raise TooManyCandidatesError
 
 
 def _floor(values: NDArray[np.float64], dtype: torch.dtype) -> NDArray[np.float32] | NDArray[np.int32]:
-    """(Q,) the largest numbers of a tile's type that are not above these, but above the padding."""
+    """(Q,) the largest values of a tile's dtype that are ≤ `values` and above the padding."""
     if dtype.is_floating_point:
         ends = np.finfo(np.float32)
         rounded = np.clip(values, ends.min, ends.max).astype(np.float32)

@@ -15,7 +15,7 @@ from torch import Tensor
 from equimetric.gallery.candidates import Candidates
 from equimetric.gallery.comparison import GalleryQueries
 from equimetric.gallery.kernel import choose_single_kernel, max_query_code
-from equimetric.gallery.scan import TooManyError, candidates_within, nearest_candidates
+from equimetric.gallery.scan import TooManyCandidatesError, candidates_within, nearest_candidates
 from equimetric.gallery.snapshot import Snapshot
 from equimetric.gallery.tiles import TileProducts
 from equimetric.gallery.working_memory import release_free_memory
@@ -32,7 +32,7 @@ MAX_SINGLE_LOOKUPS = 64
 
 
 class SearchHits(NamedTuple):
-    """What a query found, the closest first: rows, ids and exact scores."""
+    """The matches of a query, closest first: rows, ids and exact scores."""
 
     rows: list[int]
     ids: list[str]
@@ -69,7 +69,7 @@ def search_within(snapshot: Snapshot, queries: GalleryQueries, threshold: float)
 def _scan(
     snapshot: Snapshot, queries: GalleryQueries, find: Callable[[TileProducts, GalleryQueries], Candidates]
 ) -> Iterator[tuple[GalleryQueries, Candidates]]:
-    """Batches of queries with their candidates; where there are very many, such as ties, half as many queries."""
+    """Batches of queries with their candidates; a batch with too many candidates, such as ties, is halved."""
     largest = max_query_code()
     waiting = slices(len(queries), QUERIES)[::-1]
     while waiting:
@@ -77,9 +77,9 @@ def _scan(
         batch = queries[rows] if rows.stop - rows.start < len(queries) else queries
         try:
             candidates = find(_open_products(snapshot, batch.products, largest), batch)
-        except TooManyError:
-            middle = (rows.start + rows.stop) // 2
-            waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
+        except TooManyCandidatesError:
+            split = (rows.start + rows.stop) // 2
+            waiting += [slice(split, rows.stop), slice(rows.start, split)]
             continue
         yield batch, candidates
     if len(queries) >= QUERIES:
@@ -107,12 +107,12 @@ def _order(
     closeness = snapshot.comparison.sign * score
     order = np.lexsort((item, closeness, query))
     ranked, close = query[order], closeness[order]
-    same = (ranked[1:] == ranked[:-1]) & (close[1:] == close[:-1])
-    if same.any():
-        places = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        of_ties = order[places]
-        rank = np.unique(np.array(_read_ids(snapshot, item[of_ties]), dtype=object), return_inverse=True)[1]
-        order[places] = of_ties[np.lexsort((rank, close[places], ranked[places]))]
+    tied = (ranked[1:] == ranked[:-1]) & (close[1:] == close[:-1])
+    if tied.any():
+        positions = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+        tie_order = order[positions]
+        rank = np.unique(np.array(_read_ids(snapshot, item[tie_order]), dtype=object), return_inverse=True)[1]
+        order[positions] = tie_order[np.lexsort((rank, close[positions], ranked[positions]))]
     return ranked, item[order], score[order]
 
 
@@ -120,11 +120,15 @@ def _score(snapshot: Snapshot, queries: GalleryQueries, candidates: Candidates) 
     """(P,) exact scores of candidates; every row is read once."""
     if len(queries) == 1 and len(candidates.item) <= PAIRS:
         return snapshot.comparison.scores(queries.vectors, snapshot.read_vectors(candidates.item))
-    rows, place = np.unique(candidates.item, return_inverse=True)
-    vectors, places, asked = snapshot.read_vectors(rows), torch.from_numpy(place), torch.from_numpy(candidates.query)
+    rows, inverse = np.unique(candidates.item, return_inverse=True)
+    vectors, item_index, query_index = (
+        snapshot.read_vectors(rows),
+        torch.from_numpy(inverse),
+        torch.from_numpy(candidates.query),
+    )
     scores = [
-        snapshot.comparison.scores(queries.vectors[asked[some]], vectors[places[some]])
-        for some in slices(len(places), PAIRS)
+        snapshot.comparison.scores(queries.vectors[query_index[chunk]], vectors[item_index[chunk]])
+        for chunk in slices(len(item_index), PAIRS)
     ]
     return torch.cat(scores) if scores else torch.empty(0, dtype=torch.float64)
 
@@ -137,14 +141,14 @@ def _split(
     score: NDArray[np.float64],
     limit: int | None,
 ) -> Iterator[SearchHits]:
-    """What each query found, at most `limit`, with ids in place of rows."""
+    """The matches of each query, at most `limit`, with ids."""
     if limit is not None:
-        first = np.arange(len(query)) - np.searchsorted(query, query) < limit
-        query, item, score = query[first], item[first], score[first]
+        within_limit = np.arange(len(query)) - np.searchsorted(query, query) < limit
+        query, item, score = query[within_limit], item[within_limit], score[within_limit]
     ends = np.searchsorted(query, np.arange(1, queries + 1)).tolist()
     rows, scores, ids = item.tolist(), score.tolist(), _read_ids(snapshot, item)
-    for start, end in zip([0, *ends], ends, strict=False):
-        yield SearchHits(rows[start:end], ids[start:end], scores[start:end])
+    for start, stop in zip([0, *ends], ends, strict=False):
+        yield SearchHits(rows[start:stop], ids[start:stop], scores[start:stop])
 
 
 def _read_ids(snapshot: Snapshot, rows: NDArray[np.int64]) -> list[str]:

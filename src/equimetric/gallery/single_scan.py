@@ -1,4 +1,4 @@
-"""The candidates of a single query: the same as of several, found with few calls.
+"""Candidates of a single query: the result of `scan` with less call overhead.
 
 Reading the codes of some ten thousand items takes as long as a few dozen calls of a library, so every one counts.
 """
@@ -16,7 +16,7 @@ from equimetric.gallery.tiles import TileProducts
 __all__ = ["scan_single"]
 
 GROUPS = 1024
-"""Of the first tile: the k-th of their largest products is a first lower bound."""
+"""Groups of the first tile: the k-th of their largest products is the first lower bound."""
 
 
 def scan_single(
@@ -31,36 +31,36 @@ def scan_single(
 
     A lower bound that k items certainly reach rises after 1, 2, 4, 8 … tiles.
     """
-    step, renew = float(products.step[0]), 1
-    found = list[Candidates]()
-    for number, (first, last) in enumerate(tiles, 1):
+    step, next_update = float(products.step[0]), 1
+    candidates = list[Candidates]()
+    for count, (first, last) in enumerate(tiles, 1):
         tile, error = products.tile(first, last)[0].numpy(), float(products.error(first, last)[0])
-        here = live[first:last]
-        if not here.all():
-            tile[~here] = padding_value(tile.dtype)
-        if number == 1 and k is not None:
+        live_tile = live[first:last]
+        if not live_tile.all():
+            tile[~live_tile] = padding_value(tile.dtype)
+        if count == 1 and k is not None:
             lower_bound = max(lower_bound, _kth_largest(tile, k) * step - error)
-        places = np.flatnonzero(tile >= _floor((lower_bound - error) / step, tile.dtype))
-        middle = tile[places].astype(np.float64) * step
-        query = np.zeros(len(places), np.int64)
-        found.append(Candidates(query, places + first, middle - error, middle + error))
-        if k is not None and (number == renew or last == len(live)):
-            renew *= 2
-            seen = Candidates.join(found)
-            lower_bound = max(lower_bound, float(seen.kth_low(1, k)[0]))
-            found = [seen.above(np.array([lower_bound]))]
-    return Candidates.join(found)
+        positions = np.flatnonzero(tile >= _floor((lower_bound - error) / step, tile.dtype))
+        estimate = tile[positions].astype(np.float64) * step
+        query = np.zeros(len(positions), np.int64)
+        candidates.append(Candidates(query, positions + first, estimate - error, estimate + error))
+        if k is not None and (count == next_update or last == len(live)):
+            next_update *= 2
+            merged = Candidates.join(candidates)
+            lower_bound = max(lower_bound, float(merged.kth_low(1, k)[0]))
+            candidates = [merged.above(np.array([lower_bound]))]
+    return Candidates.join(candidates)
 
 
 def _kth_largest(tile: NDArray[Any], k: int) -> float:
-    """A number that k of the products reach: the k-th largest of groups, or of all where there are few."""
+    """A value that k of the products reach: the k-th largest group maximum, or product where there are few."""
     size = len(tile) // GROUPS
     largest = tile[: size * GROUPS].reshape(size, GROUPS).max(axis=0) if size and k <= GROUPS else tile
     return float(np.partition(largest, -k)[-k]) if k <= len(largest) else -math.inf
 
 
 def _floor(value: float, dtype: np.dtype[Any]) -> np.float32 | np.int32:
-    """The largest product that is not above this, but above the padding."""
+    """The largest product of the dtype that is ≤ `value` and above the padding."""
     limits = np.finfo(np.float32) if dtype == np.float32 else np.iinfo(np.int32)
     value = min(max(value, float(limits.min)), float(limits.max))
     if dtype == np.float32:

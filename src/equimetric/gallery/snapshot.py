@@ -1,4 +1,4 @@
-"""The rows of a gallery as one commit left them: what searches read, whatever is written meanwhile."""
+"""The rows of a gallery at one commit: searches read a snapshot, unaffected by concurrent writes."""
 
 from functools import cached_property
 from pathlib import Path
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from equimetric.errors import DamagedFileError
+from equimetric.gallery.array_files import VectorFile, map_rows
 from equimetric.gallery.comparison import CertifiedComparison
 from equimetric.gallery.items import ItemTable
 from equimetric.gallery.manifest import Manifest
-from equimetric.gallery.number_files import VectorFile, map_rows
 from equimetric.gallery.tiles import CodedItems, FloatItems
 
 __all__ = ["Snapshot"]
 
 
 class Snapshot:
-    """Opens the files of a manifest; numbers are mapped, so that this takes no time.
+    """Opens the files of a manifest; arrays are memory-mapped, so opening is instant.
 
     live   (rows,) bool, which rows were not removed
     items  their ids and metadata
@@ -53,7 +53,7 @@ class Snapshot:
 
     @cached_property
     def identity_count(self) -> int:
-        """How many identities the live rows have."""
+        """Number of distinct identities of the live rows."""
         return len(self.identities.filter(pa.array(self.live)).unique()) if self.count else 0
 
     def read_vectors(self, rows: NDArray[np.int64]) -> Tensor:
@@ -62,8 +62,8 @@ class Snapshot:
             return torch.empty(0, self.comparison.width)
         if (rows[1:] > rows[:-1]).all():
             return torch.from_numpy(self._reader.read(rows))
-        ascending, place = np.unique(rows, return_inverse=True)
-        return torch.from_numpy(self._reader.read(ascending))[torch.from_numpy(place)]
+        ascending, inverse = np.unique(rows, return_inverse=True)
+        return torch.from_numpy(self._reader.read(ascending))[torch.from_numpy(inverse)]
 
     def all_vectors(self) -> list[Tensor]:
         """The vectors of all rows, mapped; none before the first."""

@@ -1,4 +1,4 @@
-"""Where galleries keep their items, and `store.json`, which says it in the folder of a gallery."""
+"""The stores of galleries, and `store.json`, which records the store in the folder of a gallery."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def store_class(name: str) -> Any:
     """The class of galleries with this store."""
     if name not in STORES:
         raise unknown_name("store", name, STORES)
-    module, found = STORES[name]
-    return getattr(import_module(f"equimetric.gallery.{module}"), found)
+    module, class_name = STORES[name]
+    return getattr(import_module(f"equimetric.gallery.{module}"), class_name)
 
 
 def is_gallery_folder(folder: Path) -> bool:
@@ -41,12 +41,12 @@ def is_gallery_folder(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class StoreRecord:
-    """What a folder says of a gallery whose items are kept elsewhere; one with a manifest is embedded.
+    """The store of a gallery whose items are outside of its folder's files; one with a manifest is embedded.
 
     store     the name of the store
-    tasks     of its certificates, which are files TASK.json; the first decides
+    tasks     tasks of its certificates, which are files TASK.json; the first decides
     identity  metadata column that names the identity of an item; None: its id
-    options   by which the store finds its items
+    options   options of the store, such as url and collection
     """
 
     store: str
@@ -62,8 +62,8 @@ class StoreRecord:
             manifest = Manifest.read(folder)
             return cls(EMBEDDED, manifest.tasks, manifest.identity)
         document = read_json(file, dict, ADVICE)
-        family, _, number = str(document.pop("schema", None)).partition("/")
-        if family != FAMILY or not number.isdecimal() or int(number) > SCHEMA:
+        family, _, version = str(document.pop("schema", None)).partition("/")
+        if family != FAMILY or not version.isdecimal() or int(version) > SCHEMA:
             raise EquimetricError(f"{str(file)!r} is of no schema that this version reads; upgrade equimetric")
         try:
             return cls(**{**document, "tasks": tuple(document["tasks"])})

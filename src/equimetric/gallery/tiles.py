@@ -13,18 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equimetric.gallery.codes import ItemCodes, encode_queries
+from equimetric.gallery.array_files import forget_pages
+from equimetric.gallery.codes import ItemQuantizer, encode_queries
 from equimetric.gallery.kernel import BFLOAT16_ERROR, FULL, multiply_codes, multiply_codes_rounded, multiply_floats
-from equimetric.gallery.number_files import forget_pages
 from equimetric.ops.blocks import disable_reduced_precision
 
 __all__ = ["CodedItems", "FloatItems", "TileProducts"]
 
 ROUNDING = 1e-6
-"""Relative error of all that is computed beside the products, generously: float32 shifts, unit lengths, scores."""
+"""Relative error bound of everything but the products: float32 shifts, unit lengths, scores."""
 EPSILON = 2.0**-24
 BLOCK = 1024
-"""Items whose largest residual is kept."""
+"""Items per stored largest residual."""
 SMALL_BATCH = 16
 """Queries that are multiplied as columns: libraries are slow where the first factor has few rows."""
 
@@ -45,7 +45,7 @@ class TileProducts(ABC):
 
     @abstractmethod
     def error(self, first: int, last: int) -> NDArray[np.float64]:
-        """(Q,) how far step · tile may be from the affinities of these items."""
+        """(Q,) bound of |step · tile − affinity| for these items."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class CodedItems:
     codes      (N, C) int8, mapped
     residuals  (N,) float32
     shifts     (N,) float32, or none
-    common     scale, balance, largest length and shift
+    quantizer     scale, balance, largest length and shift
     """
 
     codes: NDArray[np.int8]
     residuals: NDArray[np.float32]
     shifts: NDArray[np.float32] | None
-    common: ItemCodes
+    quantizer: ItemQuantizer
 
     def products(self, queries: Tensor, max_code: int = FULL) -> "CodedProducts":
         """Products with queries (Q, C), as codes up to `max_code`."""
@@ -89,9 +89,9 @@ class CodedProducts(TileProducts):
 
     def __init__(self, items: CodedItems, queries: Tensor, max_code: int) -> None:
         self.items, self.max_code = items, max_code
-        self.queries = encode_queries(queries, items.common, max_code)
+        self.queries = encode_queries(queries, items.quantizer, max_code)
         self.step = self.queries.step
-        self.slack = rounding_error(self.queries.length, items.common)
+        self.slack = rounding_error(self.queries.length, items.quantizer)
         if items.shifts is not None:
             # One step for the rounding of a shift.
             self.slack = self.slack + self.step
@@ -106,7 +106,7 @@ class CodedProducts(TileProducts):
 
     def error(self, first: int, last: int) -> NDArray[np.float64]:
         """From the largest residual of these items, and of those that share a block with them."""
-        return self.queries.error(self.items.common, self._largest_residual(first, last)) + self.slack
+        return self.queries.error(self.items.quantizer, self._largest_residual(first, last)) + self.slack
 
     def _largest_residual(self, first: int, last: int) -> float:
         return float(self.items.block_residuals[first // BLOCK : -(-last // BLOCK)].max())
@@ -123,11 +123,11 @@ class RoundedProducts(CodedProducts):
         return tile
 
     def error(self, first: int, last: int) -> NDArray[np.float64]:
-        """That of codes, and of rounding: q̂·x̂ is at most ‖q̂‖ ‖x̂‖."""
+        """The error of codes plus that of rounding: q̂·x̂ is at most ‖q̂‖ ‖x̂‖."""
         largest = self._largest_residual(first, last)
-        product = (self.queries.length + self.queries.residual) * (self.items.common.length + largest)
+        product = (self.queries.length + self.queries.residual) * (self.items.quantizer.length + largest)
         rounding = BFLOAT16_ERROR + 2 * self.queries.codes.shape[1] * EPSILON
-        return self.queries.error(self.items.common, largest) + self.slack + rounding * product
+        return self.queries.error(self.items.quantizer, largest) + self.slack + rounding * product
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class FloatItems:
 
     vectors: NDArray[np.float32]
     shifts: NDArray[np.float32] | None
-    common: ItemCodes
+    quantizer: ItemQuantizer
 
     def products(self, queries: Tensor) -> "FloatProducts":
         """Products with queries (Q, C)."""
@@ -149,11 +149,11 @@ class FloatProducts(TileProducts):
     def __init__(self, items: FloatItems, queries: Tensor) -> None:
         self.items = items
         self.queries = queries.float()
-        length, columns = queries.norm(dim=1).numpy(), queries.shape[1]
+        norms, columns = queries.norm(dim=1).numpy(), queries.shape[1]
         # |fl(q·x) − q·x| ≤ C ε |q|·|x|, in any order of summation; 2 for the rounding of q and of the sum with a shift.
-        product = (columns + 2) * EPSILON * length * _plain_length(items.common)
+        product = (columns + 2) * EPSILON * norms * _unbalanced_length(items.quantizer)
         self.step = np.ones(len(queries))
-        self.slack = 1.01 * product + rounding_error(length, items.common)
+        self.slack = 1.01 * product + rounding_error(norms, items.quantizer)
 
     def tile(self, first: int, last: int) -> Tensor:
         """(Q, last − first) float32."""
@@ -176,11 +176,11 @@ class FloatProducts(TileProducts):
         return self.slack
 
 
-def rounding_error(length: NDArray[np.float64], common: ItemCodes) -> NDArray[np.float64]:
-    """(Q,) error of what is computed beside the products, for queries of this length."""
-    return ROUNDING * (length * common.length + length**2 + common.shift)
+def rounding_error(norms: NDArray[np.float64], quantizer: ItemQuantizer) -> NDArray[np.float64]:
+    """(Q,) error of everything but the products, for queries of these norms."""
+    return ROUNDING * (norms * quantizer.length + norms**2 + quantizer.shift)
 
 
-def _plain_length(common: ItemCodes) -> float:
+def _unbalanced_length(quantizer: ItemQuantizer) -> float:
     """Largest ‖x‖ before balancing, which may have made vectors shorter."""
-    return common.length / min(1.0, common.balance)
+    return quantizer.length / min(1.0, quantizer.balance)

@@ -1,4 +1,4 @@
-"""Memory that a search has freed, back to the system."""
+"""Return memory freed by a search to the system."""
 
 import ctypes
 
@@ -6,7 +6,7 @@ __all__ = ["release_free_memory"]
 
 
 def release_free_memory() -> None:
-    """Return what is free to the system; glibc would keep it, more than a small gallery takes, until it needs it."""
+    """Return free memory to the system; glibc would keep more of it than a small gallery takes."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError, TypeError):

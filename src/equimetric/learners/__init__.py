@@ -1,4 +1,4 @@
-"""Learners: how embeddings are formed and what is minimised. One file each, registered by `@learner`.
+"""Learners, which form embeddings and define the losses. One file each, registered by `@learner`.
 
 Knows backbones, batches, objectives; nothing of training, runs or evaluation.
 """

@@ -23,18 +23,18 @@ from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveIn
 __all__ = ["ABE", "AttentionMasks", "divergence"]
 
 PUBLISHED_STAGE = "inception_3c"
-"""Where GoogLeNet's pool3 stands; other backbones have masks after their middle stage."""
+"""The stage at GoogLeNet's pool3; other backbones have masks after their middle stage."""
 
 
 def divergence(members: Sequence[Tensor], margin: float = 1.0) -> Tensor:
     """mean_i Σ_{p<q} [margin − ‖B_p(x_i) − B_q(x_i)‖²]₊ of (B, d) members at unit length: same image, two members."""
     vectors = [unit(rows) for rows in members]
-    terms = [(margin - (one - other).square().sum(1)).relu() for one, other in combinations(vectors, 2)]
+    terms = [(margin - (left - right).square().sum(1)).relu() for left, right in combinations(vectors, 2)]
     return torch.stack(terms).sum(0).mean() if terms else vectors[0].new_zeros(())
 
 
 class AttentionMasks(nn.Module):
-    """M masks with a value between 0 and 1 for every channel and place of a map.
+    """M masks with a value between 0 and 1 for every channel and position of a map.
 
     A 3×3 convolution with ReLU that all members share, then for each a 1×1 convolution and a sigmoid. The shared part
     of the paper is a copy of GoogLeNet's next five modules.
@@ -58,7 +58,7 @@ class ABE(Learner):
 
     L = Σ_m L_m(B_m) + lambda_div · mean_i Σ_{p<q} [margin_div − ‖B_p(x_i) − B_q(x_i)‖²]₊, each L_m an objective of its
     own, the published one `contrastive`. Members share the configured dimension equally, since they share the head; at
-    unit length they stand side by side. An image passes the rest of the network M times.
+    unit length they are concatenated. An image passes the rest of the network M times.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class ABE(Learner):
         self.masks = masks
         self.stage = stage
         self.lambda_div, self.margin_div = lambda_div, margin_div
-        self.names = [f"member{number}" for number in range(1, masks.members + 1)]
+        self.names = [f"member{index}" for index in range(1, masks.members + 1)]
         self.forward_passes = masks.members
-        for one in self.own_objectives:
-            refuse_epoch_hooks(one, "abe")
+        for objective in self.objective_list:
+            refuse_epoch_hooks(objective, "abe")
 
     @classmethod
     def build(
@@ -107,7 +107,7 @@ class ABE(Learner):
         return cls(network, objectives, masks, chosen, lambda_div=lambda_div, margin_div=margin_div)
 
     @property
-    def own_objectives(self) -> Sequence[Objective | ObjectiveSum]:
+    def objective_list(self) -> Sequence[Objective | ObjectiveSum]:
         """The objectives, one for each member."""
         return list(self.objectives)  # type: ignore[arg-type]
 
@@ -120,41 +120,41 @@ class ABE(Learner):
         backbone = self.network.backbone
         assert backbone is not None, "require_stages"
         maps = backbone.forward_to(batch.images, self.stage)
-        seen = (self.masks(maps) * maps.unsqueeze(1)).flatten(0, 1)
-        rows = self.network.head(backbone.forward_from(seen, self.stage))
-        by_member = rows.view(-1, self.masks.members, rows.shape[1]).unbind(1)
+        attended = (self.masks(maps) * maps.unsqueeze(1)).flatten(0, 1)
+        embeddings = self.network.head(backbone.forward_from(attended, self.stage))
+        by_member = embeddings.view(-1, self.masks.members, embeddings.shape[1]).unbind(1)
         return dict(zip(self.names, by_member, strict=True))
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, with equal weights."""
+        """The concatenated members, with equal weights."""
         rows = [outputs[name] for name in self.names]
         return self.normalize(aggregate(rows)) if self.unit_length else torch.cat(rows, dim=1)
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """What is seen through each mask by itself."""
+        """The embedding through each mask alone."""
         return {name: unit(outputs[name]) for name in self.names}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """The terms of every member's objective, and the divergence of what the members make of an image."""
+        """The terms of every member's objective, and the divergence of the members' embeddings of an image."""
         terms = {
             f"{name} {term}": value
-            for name, objective in zip(self.names, self.own_objectives, strict=True)
+            for name, objective in zip(self.names, self.objective_list, strict=True)
             for term, value in objective_terms(objective, outputs[name], batch).items()
         }
-        apart = divergence([outputs[name] for name in self.names], self.margin_div)
-        return {**terms, "divergence": self.lambda_div * apart}
+        separation = divergence([outputs[name] for name in self.names], self.margin_div)
+        return {**terms, "divergence": self.lambda_div * separation}
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk, head with the masks, and what the objectives learn."""
-        beside = {"head": list(self.masks.parameters())}
-        return merge_parameter_groups([self.network.parameter_groups(), beside], objective=self.objectives)
+        """Trunk, head with the masks, and the parameters of the objectives."""
+        mask_group = {"head": list(self.masks.parameters())}
+        return merge_parameter_groups([self.network.parameter_groups(), mask_group], objective=self.objectives)
 
     def features(self, images: Tensor, stage: str | None = None) -> Tensor:
         """Features of the backbone, without a mask."""
         return backbone_features(self.network, images, stage)
 
     def init_head(self, features: Callable[[], Tensor]) -> None:
-        """Start the head at the principal components of what no mask has changed."""
+        """Start the head at the principal components of features without masks."""
         init_head_by_pca(self.network.head, features())
 
     def before_step(self, step: int) -> bool:

@@ -79,7 +79,7 @@ class AttributeHeads(MultiHeadLearner):
         return {f"{batch.task} {name}": value for name, value in terms.items()}
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk, heads, and what the objectives learn."""
+        """Trunk, heads, and the parameters of the objectives."""
         return {**super().parameter_groups(), "objective": self.objectives.parameters()}
 
     def tasks(self) -> Sequence[Task]:
@@ -93,17 +93,20 @@ class AttributeHeads(MultiHeadLearner):
             ids.copy_(find_attribute(view.attributes, name, "learner.options.names"))
 
 
-def require_attributes(names: Sequence[str], known: Mapping[str, int]) -> None:
+def require_attributes(names: Sequence[str], attributes: Mapping[str, int]) -> None:
     """Raise an error for names that are no attributes of the data, or have one value only."""
     if not names:
-        listed = ", ".join(map(repr, known)) or "none"
-        raise EquimetricError(f"learner 'attributes' needs the option names; the attributes of these data: {listed}")
+        names_text = ", ".join(map(repr, attributes)) or "none"
+        raise EquimetricError(
+            f"learner 'attributes' needs the option names; the attributes of these data: {names_text}"
+        )
     for name in names:
-        if name not in known:
+        if name not in attributes:
             raise EquimetricError(
-                f"learner.options.names has {name!r}, which is no attribute of the data; {did_you_mean(name, known)}"
+                f"learner.options.names has {name!r}, which is no attribute of the data; "
+                f"{did_you_mean(name, attributes)}"
             )
-        if known[name] < 2:
+        if attributes[name] < 2:
             raise EquimetricError(f"all training images have the same {name!r}, so there is nothing to tell apart")
     if len(set(names)) < len(names) or CLASS in names:
         raise EquimetricError(f"learner.options.names must be different from each other and from {CLASS!r}: {names}")

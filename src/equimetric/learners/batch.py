@@ -19,10 +19,10 @@ class Batch:
         labels: (B,) class ids 0 … C − 1, or the labels of the batch's task.
         index: (B,) rows of the training set.
         group: (B,) clusters, where the learner has `groups`.
-        weight: (B,) how often each sample counts, where the data have weights.
+        weight: (B,) weight of each sample, where the data have weights.
         views: further augmentations of the same images, where the learner asks for them.
         task: name of the task the batch was drawn for.
-        number: how many batches the run drew before it.
+        number: index of the batch in the run.
     """
 
     images: Tensor
@@ -61,7 +61,7 @@ class Task:
     """Batches drawn for one purpose; every optimiser step serves one task.
 
     Attributes:
-        name: what `Batch.task` says.
+        name: the value of `Batch.task`.
         labels: (N,) label of every training row, −1 for rows that are never drawn; None for the class ids.
         batches: batch sampler by name; None for the configured one.
         probability: share of the steps, relative to the other tasks.

@@ -65,38 +65,38 @@ class Bier(SingleObjectiveLearner):
     @property
     def linear(self) -> nn.Linear:
         """The linear map whose rows are the members."""
-        found = next((module for module in self.network.head.modules() if isinstance(module, nn.Linear)), None)
-        if found is None:
+        linear = next((module for module in self.network.head.modules() if isinstance(module, nn.Linear)), None)
+        if linear is None:
             raise EquimetricError(
                 "members need a linear map to the embedding, and this head has none; change model.dim"
             )
-        return found
+        return linear
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
-        """The whole embedding, and in training what the head alone makes of the features, without its bias."""
+        """The whole embedding, and in training the head's activations for detached features, without its bias."""
         features = self.network.features(batch.images)
-        found = {"embedding": self.network.head(features)}
+        outputs = {"embedding": self.network.head(features)}
         if self.training and self.loss.diverse:
-            own = self.network.head(features.detach())
-            found["activations"] = own if self.linear.bias is None else own - self.linear.bias
-        return found
+            activations = self.network.head(features.detach())
+            outputs["activations"] = activations if self.linear.bias is None else activations - self.linear.bias
+        return outputs
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, by their declared weights."""
+        """The concatenated members, with their declared weights."""
         if not self.unit_length:
             return outputs["embedding"]
         return self.normalize(aggregate(list(self.slices.split(outputs["embedding"]).values()), self.weights))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Every slice by itself."""
+        """Every slice alone."""
         return {name: unit(rows) for name, rows in self.slices.split(outputs["embedding"]).items()}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The boosted losses, the term that keeps members unlike each other, and the penalty of the head's rows."""
         terms = objective_terms(self.objective, outputs["embedding"], batch)
         if self.loss.diverse:
-            outputs_by_member = list(self.slices.split(outputs["activations"]).values())
-            terms["diversity"] = self.loss.lambda_div * self.loss.penalty(outputs_by_member)
+            member_outputs = list(self.slices.split(outputs["activations"]).values())
+            terms["diversity"] = self.loss.lambda_div * self.loss.penalty(member_outputs)
             terms["rows of the head"] = self.loss.lambda_div * self.loss.lambda_w * self.row_excess()
         return terms
 
@@ -112,5 +112,5 @@ def aggregation_weights(sizes: list[int], kind: str) -> list[float]:
     if kind == "size":
         return [size / sum(sizes) for size in sizes]
     if kind == "boosting":
-        return [(2 * number / (count * (count + 1))) ** 0.5 for number in range(1, count + 1)]
+        return [(2 * m / (count * (count + 1))) ** 0.5 for m in range(1, count + 1)]
     raise unknown_name("kind of weights", kind, ("size", "boosting"))

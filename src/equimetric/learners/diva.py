@@ -51,7 +51,7 @@ class DiverseVisualFeatures(SlicedLearner):
                     against the keys of earlier batches
 
     L = L(discriminative) + α (L(shared) + L(intra) + L(dance)) + ρ Σ decorrelation(discriminative, other slice).
-    At the test slices of unit length stand side by side, each times its weight, which is declared before training.
+    At the test slices of unit length are concatenated, each times its weight, which is declared before training.
     """
 
     views = 2
@@ -71,7 +71,7 @@ class DiverseVisualFeatures(SlicedLearner):
     ) -> None:
         super().__init__(network, slices, weights)
         self.objectives = nn.ModuleDict(dict(zip(HEADS, objectives, strict=False)))
-        refuse_epoch_hooks(self.own_objective(HEADS[0]), "diva")
+        refuse_epoch_hooks(self.slice_objective(HEADS[0]), "diva")
         sizes = slices.sizes
         self.decorrelations = nn.ModuleDict({name: Decorrelation(sizes[name], sizes[HEADS[0]]) for name in HEADS[1:]})
         self.key_network = MovingAverage(network, momentum)
@@ -101,11 +101,11 @@ class DiverseVisualFeatures(SlicedLearner):
         if len(weights) != len(HEADS) or not all(weight >= 0 for weight in weights) or not any(weights):
             raise EquimetricError(f"learner 'diva' needs a weight of 0 or more for each of {', '.join(HEADS)}")
         sizes = dict(zip(HEADS, split_evenly(factory.dim, len(HEADS)), strict=True))
-        first, *others = (factory.objective(sizes[name]) for name in HEADS[:3])
+        first, *triple_objectives = (factory.objective(sizes[name]) for name in HEADS[:3])
         return cls(
             factory.network(),
             Slices(sizes),
-            [first, *(require_triples(other, "diva") for other in others)],
+            [first, *(require_triples(objective, "diva") for objective in triple_objectives)],
             weights=weights,
             alpha=alpha,
             rho=rho,
@@ -116,10 +116,10 @@ class DiverseVisualFeatures(SlicedLearner):
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """(B, d) of every slice, and the keys of the second view where there is one."""
-        found = super().outputs(batch)
+        outputs = super().outputs(batch)
         if batch.views:
-            found[KEY] = unit(self.slices.split(self.key_network(batch.views[0]))["dance"])
-        return found
+            outputs[KEY] = unit(self.slices.split(self.key_network(batch.views[0]))["dance"])
+        return outputs
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of the four tasks and the decorrelations; the keys of the batch enter the queue."""
@@ -130,19 +130,19 @@ class DiverseVisualFeatures(SlicedLearner):
         }
         terms = {
             f"{HEADS[0]} {name}": value
-            for name, value in objective_terms(self.own_objective(HEADS[0]), first, batch).items()
+            for name, value in objective_terms(self.slice_objective(HEADS[0]), first, batch).items()
         }
-        for task, chosen in triples.items():
-            found = triple_terms(self.own_objective(task), outputs[task], chosen, batch)
-            terms |= {f"{task} {name}": self.alpha * value for name, value in found.items()}
-        keys, queued = outputs[KEY].detach(), self.queue.stored()[0].clone()
-        terms["dance"] = self.alpha * weighted_info_nce(outputs["dance"], keys, queued, self.temperature)
-        shared = [self.decorrelations[name](first, outputs[name]) for name in HEADS[1:]]
-        terms["decorrelation"] = self.rho * torch.stack(shared).sum()
+        for task, task_triples in triples.items():
+            task_terms = triple_terms(self.slice_objective(task), outputs[task], task_triples, batch)
+            terms |= {f"{task} {name}": self.alpha * value for name, value in task_terms.items()}
+        keys, queued_keys = outputs[KEY].detach(), self.queue.stored()[0].clone()
+        terms["dance"] = self.alpha * weighted_info_nce(outputs["dance"], keys, queued_keys, self.temperature)
+        decorrelations = [self.decorrelations[name](first, outputs[name]) for name in HEADS[1:]]
+        terms["decorrelation"] = self.rho * torch.stack(decorrelations).sum()
         self.queue.put(keys, batch.labels)
         return terms
 
-    def own_objective(self, name: str) -> Objective | ObjectiveSum:
+    def slice_objective(self, name: str) -> Objective | ObjectiveSum:
         """The objective of a slice."""
         return self.objectives[name]  # type: ignore[return-value]
 
@@ -151,7 +151,7 @@ class DiverseVisualFeatures(SlicedLearner):
         return [*super().training_only(), self.decorrelations, self.key_network]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, the regressors as "adversary", and what the objectives learn."""
+        """Trunk and head, the regressors as "adversary", and the parameters of the objectives."""
         return {
             **self.network.parameter_groups(),
             "adversary": self.decorrelations.parameters(),
@@ -159,7 +159,7 @@ class DiverseVisualFeatures(SlicedLearner):
         }
 
     def train(self, mode: bool = True) -> DiverseVisualFeatures:
-        """Set the mode; keys never depend on which images pass together, or batch statistics would give them away."""
+        """Set the mode; the key network stays in evaluation mode: batch statistics would reveal each batch's keys."""
         super().train(mode)
         self.key_network.eval()
         return self
@@ -187,6 +187,6 @@ def weighted_info_nce(embedding: Tensor, keys: Tensor, queued: Tensor, temperatu
     """
     queries = unit(embedding)
     queued = queued.to(queries)
-    own = (queries * keys.to(queries)).sum(1, keepdim=True)
-    logits = torch.cat([own, key_weights(queries.detach(), queued) * (queries @ queued.T)], dim=1) / temperature
+    positive = (queries * keys.to(queries)).sum(1, keepdim=True)
+    logits = torch.cat([positive, key_weights(queries.detach(), queued) * (queries @ queued.T)], dim=1) / temperature
     return cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=logits.device))

@@ -12,7 +12,7 @@ from equimetric.geometry import unit
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
 from equimetric.learners.learner import DelayedStart, LearnerFactory, Outputs, learner
-from equimetric.learners.modules.clusters import cluster, cluster_tasks, leave_out_single
+from equimetric.learners.modules.clusters import cluster, cluster_tasks, mask_singletons
 from equimetric.learners.modules.networks import objective_terms
 from equimetric.learners.modules.phases import Phases
 from equimetric.learners.modules.sliced import SlicedLearner
@@ -35,7 +35,7 @@ class DivideAndConquer(SlicedLearner):
     k-means groups the unit-length backbone features of all training images again in every period, and the Hungarian
     method numbers the clusters as before. Rows that are alone of their class in a cluster are not drawn in that
     period, and a cluster of one class has no batches. In the joint phase at the end batches come from all classes and
-    train the embedding as it is evaluated: slices of unit length side by side.
+    train the embedding as it is evaluated: concatenated slices of unit length.
     """
 
     clusters: Tensor
@@ -94,39 +94,39 @@ class DivideAndConquer(SlicedLearner):
         """The terms of the slice that the batch is drawn for, or those of the whole embedding."""
         if batch.task not in self.slices.sizes:
             return objective_terms(self.whole, self.embedding(outputs), batch)
-        terms = objective_terms(self.own_objective(batch.task), outputs[batch.task], batch)
+        terms = objective_terms(self.slice_objective(batch.task), outputs[batch.task], batch)
         return {f"{batch.task} {name}": value for name, value in terms.items()}
 
-    def own_objective(self, name: str) -> Objective | ObjectiveSum:
+    def slice_objective(self, name: str) -> Objective | ObjectiveSum:
         """The objective of a slice."""
         return self.objectives[name]  # type: ignore[return-value]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, and what the objectives learn."""
-        learned = [*self.objectives.parameters(), *self.whole.parameters()]
-        return {**self.network.parameter_groups(), "objective": learned}
+        """Trunk and head, and the parameters of the objectives."""
+        objective_parameters = [*self.objectives.parameters(), *self.whole.parameters()]
+        return {**self.network.parameter_groups(), "objective": objective_parameters}
 
     def tasks(self) -> Sequence[Task]:
         """One task for every cluster of two classes or more; one for all classes before a clustering and at the end."""
-        divided = () if self.joint else cluster_tasks(self.slices.sizes, self.drawn, self.labels)
-        return divided or (Task(),)
+        tasks = () if self.joint else cluster_tasks(self.slices.sizes, self.drawn, self.labels)
+        return tasks or (Task(),)
 
     def on_epoch(self, view: EpochView) -> None:
         """Cluster the training set again, unless the joint phase has begun."""
         self.joint.fill_(self.phases.is_joint(self.step))
         if self.joint:
             return
-        before = self.clusters.cpu()
-        found = cluster(
+        previous = self.clusters.cpu()
+        clusters = cluster(
             unit(view.features()),
             len(self.slices.sizes),
             seed=derive_seed(self.seed, "clusters", self.step),
-            previous=before if bool((before >= 0).all()) else None,
+            previous=previous if bool((previous >= 0).all()) else None,
         ).cpu()
-        self.clusters.copy_(found)
+        self.clusters.copy_(clusters)
         self.labels.copy_(view.labels)
-        self.drawn.copy_(leave_out_single(found, view.labels.cpu()))
+        self.drawn.copy_(mask_singletons(clusters, view.labels.cpu()))
 
     def delayed_starts(self) -> list[DelayedStart]:
-        """The joint phase, and what the objectives bring in later."""
+        """The joint phase, and parts of the objectives that begin later."""
         return [*super().delayed_starts(), self.phases.delayed_start()]

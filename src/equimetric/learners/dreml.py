@@ -23,8 +23,8 @@ class Dreml(NaiveEnsemble):
 
     The loss is `dreml`, its options those of the method: `members` is L, the D are equal shares of the configured
     dimension, and `proxies = "learned"` compares with learned proxies in place of the coordinate axes. Maps of classes
-    to meta-classes are balanced, drawn by the seed of the run, and a part of the state. Members at unit length stand
-    side by side. On a frozen backbone, or on given features, they are slices of one linear head.
+    to meta-classes are balanced, drawn by the seed of the run, and a part of the state. Members at unit length are
+    concatenated. On a frozen backbone, or on given features, they are slices of one linear head.
     """
 
     @classmethod
@@ -41,7 +41,7 @@ class Dreml(NaiveEnsemble):
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The cross-entropies of all members, by their meta-classes."""
         return objective_terms(
-            self.own_objectives[0], torch.cat([outputs[name] for name in self.slices.sizes], dim=1), batch
+            self.objective_list[0], torch.cat([outputs[name] for name in self.slices.sizes], dim=1), batch
         )
 
     def on_epoch(self, view: EpochView) -> None:

@@ -25,7 +25,7 @@ from equimetric.option_values import PositiveInt, UnitFraction
 __all__ = ["HDC", "StageHead"]
 
 PUBLISHED_STAGES = ("inception_4a", "inception_4d", "inception_5b")
-"""Of GoogLeNet and its kin; other backbones have heads at their last stages."""
+"""Default stages for GoogLeNet-like backbones; other backbones have heads at their last stages."""
 
 
 @learner("hdc", paper="Yuan, Yang, Zhang: Hard-aware deeply cascaded embedding (2017)")
@@ -34,7 +34,7 @@ class HDC(SingleObjectiveLearner):
 
     The loss is `hdc`, its options those of the method: `ratios` are the shares of hard pairs, one for each stage, and
     `cascade` lets a member choose among the hard pairs of the one before. Members share the configured dimension
-    equally; at unit length they stand side by side.
+    equally; at unit length they are concatenated.
     """
 
     def __init__(
@@ -73,27 +73,27 @@ class HDC(SingleObjectiveLearner):
         return cls(network, objective, heads, chosen, Slices.from_sizes(sizes))
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
-        """The members side by side, as their heads give them."""
+        """The concatenated outputs of the heads."""
         backbone = self.network.backbone
         assert backbone is not None, "require_stages"
         maps = maps_at_stages(backbone, batch.images, self.stages)
         *earlier, last = (maps[stage] for stage in self.stages)
-        members = [head(one) for head, one in zip(self.heads, earlier, strict=True)]
+        members = [head(stage_maps) for head, stage_maps in zip(self.heads, earlier, strict=True)]
         return {"embedding": torch.cat([*members, self.network.head(backbone.pool(last))], dim=1)}
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, with equal weights."""
+        """The concatenated members, with equal weights."""
         if not self.unit_length:
             return outputs["embedding"]
         return self.normalize(aggregate(list(self.slices.split(outputs["embedding"]).values())))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """The head of every stage by itself."""
+        """The head of every stage alone."""
         rows = self.slices.split(outputs["embedding"]).values()
-        return {stage: unit(own) for stage, own in zip(self.stages, rows, strict=True)}
+        return {stage: unit(member) for stage, member in zip(self.stages, rows, strict=True)}
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk, all heads, and what the objective learns."""
+        """Trunk, all heads, and the parameters of the objective."""
         return merge_parameter_groups([super().parameter_groups(), {"head": list(self.heads.parameters())}])
 
     def frozen_backbone(self) -> Backbone | None:
@@ -123,16 +123,16 @@ class StageHead(nn.Module):
         return output
 
 
-def choose_stages(backbone: Backbone, stages: Sequence[str] | None, count: int) -> tuple[str, ...]:
+def choose_stages(backbone: Backbone, stages: Sequence[str] | None, n: int) -> tuple[str, ...]:
     """As many stages as there are members, in order, the last one that of the backbone."""
-    known = backbone.stages
+    names = backbone.stages
     if stages is None:
-        published = count == len(PUBLISHED_STAGES) and set(PUBLISHED_STAGES) <= set(known)
-        stages = PUBLISHED_STAGES if published else known[-count:]
+        published = n == len(PUBLISHED_STAGES) and set(PUBLISHED_STAGES) <= set(names)
+        stages = PUBLISHED_STAGES if published else names[-n:]
     chosen = tuple(stages)
-    if len(chosen) != count or chosen != tuple(one for one in known if one in chosen) or chosen[-1] != known[-1]:
+    if len(chosen) != n or chosen != tuple(stage for stage in names if stage in chosen) or chosen[-1] != names[-1]:
         raise EquimetricError(
-            f"learner 'hdc' needs {count} stages, one for each ratio of its loss, from input to output with "
-            f"{known[-1]!r} as the last, got {', '.join(chosen)}; {backbone.label} has {', '.join(known)}"
+            f"learner 'hdc' needs {n} stages, one for each ratio of its loss, from input to output with "
+            f"{names[-1]!r} as the last, got {', '.join(chosen)}; {backbone.label} has {', '.join(names)}"
         )
     return chosen

@@ -14,7 +14,7 @@ from equimetric.geometry import unit
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
 from equimetric.learners.learner import DelayedStart, LearnerFactory, Outputs, learner
-from equimetric.learners.modules.clusters import cluster, cluster_tasks, leave_out_single
+from equimetric.learners.modules.clusters import cluster, cluster_tasks, mask_singletons
 from equimetric.learners.modules.networks import objective_terms
 from equimetric.learners.modules.phases import Phases
 from equimetric.learners.modules.single_network import SingleNetworkLearner
@@ -28,7 +28,7 @@ __all__ = ["HierarchicalDivideAndConquer", "Masks", "split_cluster"]
 
 EMBEDDING = "embedding"
 ATTEMPTS = 30
-"""To split a cluster into two halves that both can be trained on."""
+"""Attempts to split a cluster into two halves that both can be trained on."""
 
 
 class Masks(nn.Module):
@@ -53,7 +53,7 @@ class Masks(nn.Module):
 
     @torch.no_grad()
     def split(self, clusters: int) -> None:
-        """Give both halves of each of this many clusters a mask."""
+        """Give both halves of each of `clusters` clusters a mask."""
         stride = len(self) // clusters
         if self.learned:
             self.values[stride // 2 :: stride] = self.values[::stride]
@@ -70,8 +70,8 @@ class Masks(nn.Module):
 def halves(count: int, dim: int) -> Tensor:
     """(count, D) masks that share the dimensions in order: those of 2·count split each of these in two."""
     bounds = torch.arange(count + 1) * dim // count
-    place = torch.arange(dim)
-    return ((place >= bounds[:-1, None]) & (place < bounds[1:, None])).float()
+    position = torch.arange(dim)
+    return ((position >= bounds[:-1, None]) & (position < bounds[1:, None])).float()
 
 
 @learner(
@@ -83,7 +83,7 @@ class HierarchicalDivideAndConquer(SingleNetworkLearner):
 
     A batch of cluster c trains n(ReLU(mask_c) ⊙ f(x)), and learned masks are pushed to be orthogonal. All clusters
     share one objective. After each split the trunk stands still for a while, and only head and masks move. In the
-    joint phase at the end batches still come from clusters and train the whole embedding, which is what is evaluated.
+    joint phase at the end batches still come from clusters and train the whole embedding, which is evaluated.
     """
 
     clusters: Tensor
@@ -171,9 +171,9 @@ class HierarchicalDivideAndConquer(SingleNetworkLearner):
         return self.normalize(outputs[EMBEDDING])
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """The embedding through every mask of the present clusters."""
+        """The embedding through the mask of every current cluster."""
         masks = self.masks.of(int(self.count))
-        return {f"mask{number}": unit(outputs[EMBEDDING] * mask) for number, mask in enumerate(masks, start=1)}
+        return {f"mask{index}": unit(outputs[EMBEDDING] * mask) for index, mask in enumerate(masks, start=1)}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of the masked embedding and the masks' orthogonality, or those of the whole embedding."""
@@ -186,15 +186,15 @@ class HierarchicalDivideAndConquer(SingleNetworkLearner):
         return terms
 
     def names(self) -> Iterator[str]:
-        """Of the present clusters."""
-        return (f"cluster{number}" for number in range(1, int(self.count) + 1))
+        """Names of the current clusters."""
+        return (f"cluster{index}" for index in range(1, int(self.count) + 1))
 
     def training_only(self) -> Iterable[nn.Module]:
         """The objective and the masks."""
         return [*super().training_only(), self.masks]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, learned masks as "masks", and what the objective learns."""
+        """Trunk and head, learned masks as "masks", and the parameters of the objective."""
         groups = {**self.network.parameter_groups(), "objective": self.objective.parameters()}
         return {**groups, "masks": self.masks.parameters()} if self.masks.learned else groups
 
@@ -203,36 +203,36 @@ class HierarchicalDivideAndConquer(SingleNetworkLearner):
         return cluster_tasks(self.names(), self.drawn, self.labels) or (Task(),)
 
     def on_epoch(self, view: EpochView) -> None:
-        """Cluster again with the numbers of before, then split every cluster in two until there are K."""
+        """Cluster again with the same numbering, then split every cluster in two until there are K."""
         self.joint.fill_(self.phases.is_joint(self.step))
         if self.joint:
             return
-        points, labels, before = unit(view.features()), view.labels.cpu(), self.clusters.cpu()
+        points, labels, previous = unit(view.features()), view.labels.cpu(), self.clusters.cpu()
         seed, count = derive_seed(self.seed, "clusters", self.step), int(self.count)
-        if bool((before < 0).all()):
-            found = torch.zeros_like(before)
+        if bool((previous < 0).all()):
+            clusters = torch.zeros_like(previous)
         else:
-            found = cluster(points, count, seed=seed, previous=before).cpu()
+            clusters = cluster(points, count, seed=seed, previous=previous).cpu()
             if count < len(self.masks):
-                found = split_clusters(points, labels, found, count, seed)
+                clusters = split_clusters(points, labels, clusters, count, seed)
                 self.masks.split(count)
                 self.count.fill_(2 * count)
-        self.clusters.copy_(found)
+        self.clusters.copy_(clusters)
         self.labels.copy_(labels)
-        self.drawn.copy_(leave_out_single(found, labels))
+        self.drawn.copy_(mask_singletons(clusters, labels))
 
     def delayed_starts(self) -> list[DelayedStart]:
-        """The joint phase, and what the objective brings in later."""
+        """The joint phase, and parts of the objective that begin later."""
         return [*super().delayed_starts(), self.phases.delayed_start()]
 
 
 def split_clusters(points: Tensor, labels: Tensor, clusters: Tensor, count: int, seed: int) -> Tensor:
     """(N,) clusters, each of the first `count` split in two: cluster c becomes 2c and 2c + 1."""
     halved = 2 * clusters
-    for number in range(count):
-        rows = (clusters == number).nonzero()[:, 0]
+    for c in range(count):
+        rows = (clusters == c).nonzero()[:, 0]
         if len(rows) > 1:
-            halved[rows] += split_cluster(points[rows], labels[rows], derive_seed(seed, "half", number))
+            halved[rows] += split_cluster(points[rows], labels[rows], derive_seed(seed, "half", c))
     return halved
 
 
@@ -245,8 +245,8 @@ def split_cluster(points: Tensor, labels: Tensor, seed: int) -> Tensor:
     for attempt in range(ATTEMPTS):
         half = kmeans(points, 2, seed=derive_seed(seed, "attempt", attempt), iterations=100).assignment.cpu()
         first = half if first is None else first
-        kept = leave_out_single(half, labels)
-        if all(len(torch.unique(labels[kept == side])) > 1 for side in (0, 1)):
+        usable = mask_singletons(half, labels)
+        if all(len(torch.unique(labels[usable == side])) > 1 for side in (0, 1)):
             return half
     assert first is not None
     return first

@@ -1,4 +1,4 @@
-"""The protocol between a learner and the training loop: the loop knows this and nothing else of a learner."""
+"""The protocol between a learner and the training loop; the loop uses nothing else of a learner."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class DelayedStart(NamedTuple):
     """A part that takes no part in the first batches or steps of a run.
 
     Attributes:
-        what: the part, as a sentence begins.
-        first: how many batches, or optimiser steps, pass before it takes part.
-        unit: which of the two.
-        option: what sets it.
+        part: name of the part, as the start of a sentence.
+        first: number of batches, or optimiser steps, before it takes part.
+        unit: batches or steps.
+        option: the option that sets the number.
     """
 
-    what: str
+    part: str
     first: float
     unit: Literal["batches", "steps"]
     option: str
@@ -47,19 +47,19 @@ class HasDelayedStart(Protocol):
     """A loss, selection or kind of references that takes part only after a number of batches, as a memory does."""
 
     def delayed_start(self) -> tuple[str, int, str]:
-        """What it is called, the number of batches, and the option that sets it."""
+        """Its name, the number of batches, and the option that sets the number."""
 
 
 class LearnerFactory(Protocol):
-    """What a run offers a learner to build itself from; each call builds a new part, seeded by the run.
+    """Builds the parts of a learner for a run; each call builds a new part, seeded by the run.
 
     Attributes:
         dim: the configured embedding dimension.
         classes, images: size of the training set.
         attributes: number of different values of every attribute of the training set, by name.
-        modalities: of paired data, the dimensions of the two kinds of vectors that stand side by side, by name.
+        modalities: for paired data, the dimensions of the two concatenated kinds of vectors, by name.
         steps, validate_every: length of the run, and steps between its validations.
-        seed: of the run.
+        seed: seed of the run.
         trains_trunk: whether backbones are trained; False on a frozen one and on given features.
     """
 
@@ -101,7 +101,7 @@ class LearnerFactory(Protocol):
 
 
 class Learner(nn.Module):
-    """Forms embeddings and states what is minimised.
+    """Forms embeddings and defines the losses.
 
     The loop calls `outputs` on the images of a batch, on all at once or part by part, gathers the rows of all
     processes, and calls `losses` on the whole. Everything a learner keeps (proxies, queues, clusters, policies) is in
@@ -127,34 +127,34 @@ class Learner(nn.Module):
     """Parts of the data whose features `init_head` gets; never the test."""
 
     forward_passes: int = 1
-    """How often an image passes through a backbone to be embedded."""
+    """Number of passes through a backbone to embed an image."""
 
     member_labels: Mapping[str, str] = MappingProxyType({})
-    """Members that are judged by an attribute of the data in place of the classes, with its name."""
+    """Members that are evaluated by an attribute of the data in place of the classes, with its name."""
 
     paired: tuple[str, str] | None = None
-    """Two members that lie in one space: one is searched for by the other."""
+    """Two members in a common space: each is searched for by the other."""
 
     paper: str = ""
     """Authors, title, year."""
 
     @classmethod
     def build(cls, factory: LearnerFactory) -> Learner:
-        """A learner of what a run offers; keyword-only arguments are options of `[learner]`."""
+        """Build the learner from the factory's parts; keyword-only arguments are options of `[learner]`."""
         raise NotImplementedError
 
-    # What is learned.
+    # Outputs and losses.
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """Tensors by name, each row from its own image alone. Changes no state: two-pass training runs it twice."""
         raise NotImplementedError
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """(B, D) the declared aggregation: what is evaluated, deployed and shown to adaptive samplers; unit length."""
+        """(B, D) the declared aggregation, which is evaluated, deployed and shown to adaptive samplers; unit length."""
         raise NotImplementedError
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """(B, d) unit-length embeddings by name: what is aggregated, or judged by itself; none for a learner of one."""
+        """(B, d) unit-length embeddings that are aggregated, or evaluated alone, by name; none for a learner of one."""
         return {}
 
     def training_only(self) -> Iterable[nn.Module]:
@@ -173,7 +173,7 @@ class Learner(nn.Module):
         """Parameters by group: "trunk", "head", "objective" or a name configured in [optimizer.groups.NAME]."""
         return {"trunk": self.parameters()}
 
-    # How images get in.
+    # Inputs, networks, frozen state.
 
     def prepare(self, images: Tensor) -> Tensor:
         """Stored uint8 images as the network takes them; (B, D) features as they are."""
@@ -204,7 +204,7 @@ class Learner(nn.Module):
         }
 
     def compile_networks(self) -> None:
-        """Compile what `outputs` calls: by default every `EmbeddingNetwork` of the learner."""
+        """Compile the modules that `outputs` calls: by default every `EmbeddingNetwork` of the learner."""
         for network in self.modules():
             if isinstance(network, EmbeddingNetwork):
                 network.compile()
@@ -227,7 +227,7 @@ class Learner(nn.Module):
     # Hooks, which do nothing by default.
 
     def tasks(self) -> Sequence[Task]:
-        """What batches are drawn for; one task by default."""
+        """Tasks that batches are drawn for; one by default."""
         return (Task(),)
 
     def groups(self) -> Groups | None:
@@ -239,27 +239,27 @@ class Learner(nn.Module):
         return None
 
     def delayed_starts(self) -> list[DelayedStart]:
-        """What takes part only later in a run; by default of its objectives and of its networks' freeze plans."""
-        late = []
+        """Parts that begin only later in a run; by default those of its objectives and its networks' freeze plans."""
+        starts = []
         for module in self.modules():
             if isinstance(module, Objective):
                 for kind in ("loss", "selection", "references"):
-                    if isinstance(part := getattr(module, kind), HasDelayedStart):
-                        what, first, option = part.delayed_start()
-                        late.append(DelayedStart(f"The {what} of {module.name!r}", first, "batches", option))
+                    if isinstance(component := getattr(module, kind), HasDelayedStart):
+                        name, first, option = component.delayed_start()
+                        starts.append(DelayedStart(f"The {name} of {module.name!r}", first, "batches", option))
             if isinstance(module, EmbeddingNetwork):
                 plan = module.freeze_plan.first_steps.items()
-                late += [
-                    DelayedStart(f"The part {name!r} of the network", step, "steps", "model.freeze")
-                    for name, step in plan
+                starts += [
+                    DelayedStart(f"The part {prefix!r} of the network", step, "steps", "model.freeze")
+                    for prefix, step in plan
                 ]
-        return late
+        return starts
 
     def on_epoch(self, view: EpochView) -> None:
         """Inspect the whole training set: cluster it, refresh teachers, update a policy."""
 
     def scalars(self) -> Mapping[str, float]:
-        """What it has to say of itself in every line of the log, by name; nothing by default."""
+        """Values for every line of the log, by name; none by default."""
         return {}
 
     def pair_objective(self) -> Objective | ObjectiveSum | None:
@@ -267,7 +267,7 @@ class Learner(nn.Module):
         return None
 
     def before_step(self, step: int) -> bool:
-        """Called before every step; True where other parameters require gradients from here on."""
+        """Called before every step; True if other parameters require gradients from this step on."""
         return False
 
     def after_step(self, step: int) -> None:

@@ -40,7 +40,7 @@ def halved_sizes(dim: int) -> list[int]:
 class Matryoshka(SingleObjectiveLearner):
     """One network whose embedding is trained at several lengths: L = Σ_s w_s L_s(f(x)[:s]), each L_s an own objective.
 
-    What is evaluated is the whole embedding; the prefixes are its members, so the table of members shows accuracy and
+    The whole embedding is evaluated; the prefixes are its members, so the table of members shows accuracy and
     threshold consistency by dimension.
     """
 
@@ -67,8 +67,10 @@ class Matryoshka(SingleObjectiveLearner):
             raise EquimetricError(
                 f"learner 'matryoshka': sizes must be different, the largest model.dim = {factory.dim}, got {chosen}"
             )
-        shares = [1.0] * len(chosen) if weights is None else list(weights)
-        if len(shares) != len(chosen) or not all(isinstance(one, int | float) and one > 0 for one in shares):
+        weight_list = [1.0] * len(chosen) if weights is None else list(weights)
+        if len(weight_list) != len(chosen) or not all(
+            isinstance(weight, int | float) and weight > 0 for weight in weight_list
+        ):
             raise EquimetricError(
                 f"learner 'matryoshka': weights must be {len(chosen)} numbers above 0, one for each size, got {weights}"
             )
@@ -78,7 +80,7 @@ class Matryoshka(SingleObjectiveLearner):
             network,
             objective,
             {size: factory.objective(size) for size in smaller},
-            dict(zip(chosen, shares, strict=True)),
+            dict(zip(chosen, weight_list, strict=True)),
         )
 
     @property
@@ -93,10 +95,9 @@ class Matryoshka(SingleObjectiveLearner):
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of the whole embedding and of every prefix, each times its weight."""
         embedding = outputs["embedding"]
-        whole = embedding.shape[1]
+        dim = embedding.shape[1]
         terms = {
-            name: self.weights[whole] * value
-            for name, value in objective_terms(self.objective, embedding, batch).items()
+            name: self.weights[dim] * value for name, value in objective_terms(self.objective, embedding, batch).items()
         }
         for size, objective in self.prefix_objectives.items():
             for name, value in objective_terms(objective, embedding[:, :size], batch).items():
@@ -104,7 +105,7 @@ class Matryoshka(SingleObjectiveLearner):
         return terms
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head of the network, and what all objectives learn."""
+        """Trunk and head of the network, and the parameters of all objectives."""
         return merge_parameter_groups([super().parameter_groups(), {"objective": list(self.prefixes.parameters())}])
 
     def on_epoch(self, view: EpochView) -> None:

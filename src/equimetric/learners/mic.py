@@ -1,4 +1,4 @@
-"""MIC: an auxiliary head explains what classes have in common, so that the class head need not."""
+"""MIC: an auxiliary head learns properties that classes share, so that the class head need not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MiningInterclassCharacteristics(MultiHeadLearner):
         decorrelation: Decorrelation,
         *,
         images: int,
-        number: int,
+        n_groups: int,
         rho: float,
         probability: float,
         noise: float,
@@ -60,7 +60,7 @@ class MiningInterclassCharacteristics(MultiHeadLearner):
         self.objective, self.auxiliary_objective = objectives
         refuse_epoch_hooks(self.objective, "mic")
         self.decorrelation = decorrelation
-        self.number, self.rho, self.probability, self.noise = number, rho, probability, noise
+        self.n_groups, self.rho, self.probability, self.noise = n_groups, rho, probability, noise
         self.stage, self.period, self.seed = stage, period, seed
         self.register_buffer("clusters", torch.full((images,), -1))
 
@@ -93,7 +93,7 @@ class MiningInterclassCharacteristics(MultiHeadLearner):
             (factory.objective(), factory.objective(size, clusters)),
             Decorrelation(size, factory.dim),
             images=factory.images,
-            number=clusters,
+            n_groups=clusters,
             rho=rho,
             probability=probability,
             noise=noise,
@@ -108,20 +108,20 @@ class MiningInterclassCharacteristics(MultiHeadLearner):
         if batch.task == AUXILIARY:
             objective, labels = self.auxiliary_objective, self.replace_labels(labels)
         terms = objective_terms(objective, outputs[batch.task], batch, labels)
-        named = {f"{batch.task} {name}": value for name, value in terms.items()}
-        return {**named, "decorrelation": self.rho * self.decorrelation(outputs[CLASS], outputs[AUXILIARY])}
+        named_terms = {f"{batch.task} {name}": value for name, value in terms.items()}
+        return {**named_terms, "decorrelation": self.rho * self.decorrelation(outputs[CLASS], outputs[AUXILIARY])}
 
     def replace_labels(self, labels: Tensor) -> Tensor:
         """The labels, a share of them replaced by random ones."""
         chosen = torch.rand(len(labels), device=labels.device) < self.noise
-        return torch.where(chosen, torch.randint_like(labels, self.number), labels)
+        return torch.where(chosen, torch.randint_like(labels, self.n_groups), labels)
 
     def training_only(self) -> Iterable[nn.Module]:
         """Objectives, the auxiliary head and the regressor."""
         return [*super().training_only(), self.decorrelation]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and heads, the regressor as "adversary", and what the objectives learn."""
+        """Trunk and heads, the regressor as "adversary", and the parameters of the objectives."""
         return {
             **super().parameter_groups(),
             "adversary": self.decorrelation.parameters(),
@@ -138,14 +138,14 @@ class MiningInterclassCharacteristics(MultiHeadLearner):
 
     def on_epoch(self, view: EpochView) -> None:
         """Group the training images: first by class-standardised features, later by the auxiliary embedding."""
-        before = self.clusters.cpu()
-        grouped = bool((before >= 0).all())
-        if grouped:
+        previous = self.clusters.cpu()
+        has_groups = bool((previous >= 0).all())
+        if has_groups:
             points = unit(view.outputs(AUXILIARY)[AUXILIARY])
         else:
             points = standardise_by_class(unit(view.features(self.stage)), view.labels)
         seed = derive_seed(self.seed, "clusters", self.step)
-        self.clusters.copy_(cluster(points, self.number, seed=seed, previous=before if grouped else None))
+        self.clusters.copy_(cluster(points, self.n_groups, seed=seed, previous=previous if has_groups else None))
 
 
 def standardise_by_class(points: Tensor, labels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Networks that are trained side by side and know nothing of each other: the control of every other ensemble."""
+"""Independent networks that are trained on the same batches: the control of every other ensemble."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NaiveEnsemble(MultiNetworkLearner):
     """M networks from different random starts, each with an objective of its own, on the same batches.
 
     The configured dimension is that of all members together, so that an ensemble is compared with one network of the
-    same size of embedding. Members of unit length stand side by side: the cosine is the mean of theirs. On a frozen
+    same size of embedding. Members of unit length are concatenated: the cosine is the mean of theirs. On a frozen
     backbone, or on given features, the members are slices of one linear head, which is the same as a head for each.
     """
 
@@ -50,7 +50,7 @@ class NaiveEnsemble(MultiNetworkLearner):
         return cls(map(factory.network, sizes), map(factory.objective, slices.sizes.values()), slices)
 
     @property
-    def own_objectives(self) -> Sequence[Objective | ObjectiveSum]:
+    def objective_list(self) -> Sequence[Objective | ObjectiveSum]:
         """The objectives, one for each member."""
         return list(self.objectives)  # type: ignore[arg-type]
 
@@ -61,20 +61,20 @@ class NaiveEnsemble(MultiNetworkLearner):
         return {name: network(batch.images) for name, network in zip(self.slices.sizes, self.networks, strict=True)}
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The members side by side, with equal weights."""
+        """The concatenated members, with equal weights."""
         if not self.unit_length:
             return torch.cat([outputs[name] for name in self.slices.sizes], dim=1)
         return self.normalize(aggregate([outputs[name] for name in self.slices.sizes]))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Every network by itself."""
+        """Every network alone."""
         return {name: unit(outputs[name]) for name in self.slices.sizes}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of every member's objective, on the same batch."""
         return {
             f"{name} {term}": value
-            for name, objective in zip(self.slices.sizes, self.own_objectives, strict=True)
+            for name, objective in zip(self.slices.sizes, self.objective_list, strict=True)
             for term, value in objective_terms(objective, outputs[name], batch).items()
         }
 
@@ -91,7 +91,7 @@ class NaiveEnsemble(MultiNetworkLearner):
 
     def on_epoch(self, view: EpochView) -> None:
         """Call every part of the objectives that has an `on_epoch` of its own, with the embeddings of its member."""
-        for name, objective in zip(self.slices.sizes, self.own_objectives, strict=True):
+        for name, objective in zip(self.slices.sizes, self.objective_list, strict=True):
             run_epoch_hooks(objective, partial(member_of, view, name), view.labels)
 
 

@@ -21,13 +21,13 @@ from equimetric.selection.pads import Pads
 __all__ = ["PolicyAdaptedSampling"]
 
 METRICS = ("recall@1", "recall@2", "recall@4", "recall@8", "nmi", "pi_intra", "pi_inter")
-"""What is measured on the held-out classes; the last two are mean cosine distances in classes and between them."""
+"""Metrics of the held-out classes; the last two are mean cosine distances within and between classes."""
 RECENT, WINDOWS = 20, (2, 8, 16, 32)
-"""The state has the last measurements themselves, and means over windows of them."""
+"""Number of measurements in the state, and window lengths of the means over them."""
 FACTORS = (0.8, 1.0, 1.25)
-"""What an action multiplies a bin by."""
+"""Factor on a bin for each action."""
 MIN_CLASSES = 2
-"""Held-out classes, and classes to train on, at least."""
+"""Smallest number of held-out classes, and of classes to train on."""
 
 
 @learner("pads", paper="Roth, Milbich, Ommer: PADS: Policy-adapted sampling for visual similarity learning (2020)")
@@ -124,12 +124,12 @@ class PolicyAdaptedSampling(SingleObjectiveLearner):
     def holdout(self, labels: Tensor) -> Tensor:
         """The rows of the held-out classes."""
         rows = self.held_out.cpu()[labels.cpu()].nonzero()[:, 0]
-        held, left = int(self.held_out.sum()), int((~self.held_out).sum())
-        if left < MIN_CLASSES:
-            way_out = "lower learner.options.share" if held > MIN_CLASSES else f"take data of {2 * MIN_CLASSES} or more"
+        held, remaining = int(self.held_out.sum()), int((~self.held_out).sum())
+        if remaining < MIN_CLASSES:
+            remedy = "lower learner.options.share" if held > MIN_CLASSES else f"take data of {2 * MIN_CLASSES} or more"
             raise EquimetricError(
-                f"learner 'pads' holds {held} of {held + left} training classes out to reward its policy, and "
-                f"{left} to train on is too few; {way_out}"
+                f"learner 'pads' holds {held} of {held + remaining} training classes out to reward its policy, and "
+                f"{remaining} to train on is too few; {remedy}"
             )
         if not (labels[rows].bincount() > 1).any():
             raise EquimetricError(
@@ -140,14 +140,14 @@ class PolicyAdaptedSampling(SingleObjectiveLearner):
 
     def on_epoch(self, view: EpochView) -> None:
         """Measure the held-out classes, learn from the change of their score, and adapt the distribution."""
-        found = view.evaluate(self.holdout(view.labels), METRICS)
-        before = self.score()
-        newest = self.measured.new_tensor([[found[name] for name in METRICS]])
+        metrics = view.evaluate(self.holdout(view.labels), METRICS)
+        previous_score = self.score()
+        newest = self.measured.new_tensor([[metrics[name] for name in METRICS]])
         self.measured.copy_(torch.cat([newest, self.measured[:-1]]))
         self.count += 1
         state = self.observe()
         if self.count > 1:
-            self.reward.copy_((self.score() - before).sign())
+            self.reward.copy_((self.score() - previous_score).sign())
             self.learning.update(
                 self.state, self.actions, reward=float(self.reward), score=float(self.score()), next_state=state
             )
@@ -160,12 +160,12 @@ class PolicyAdaptedSampling(SingleObjectiveLearner):
         return self.measured[0, self.rewarded].mean()
 
     def observe(self) -> Tensor:
-        """(S,) what the policy sees: measurements, newest first, their means, the distribution, the progress.
+        """(S,) state of the policy: measurements, newest first, their means, the distribution, the progress.
 
         Measurements before the first are 0, and a window that is longer than the run so far has those that exist.
         """
-        known = self.measured[: int(self.count)]
-        means = [known[:window].mean(0) for window in WINDOWS]
+        measurements = self.measured[: int(self.count)]
+        means = [measurements[:window].mean(0) for window in WINDOWS]
         progress = self.measured.new_tensor([self.step / self.steps])
         return torch.cat([self.measured[:RECENT].flatten(), *means, self.sampling.distribution, progress])
 
@@ -190,19 +190,19 @@ class PolicyAdaptedSampling(SingleObjectiveLearner):
 
 def find_sampling(objective: Objective | ObjectiveSum) -> Pads:
     """The selection of an objective whose distribution can be adapted."""
-    found = [module for module in objective.modules() if isinstance(module, Pads)]
-    if len(found) != 1:
+    selections = [module for module in objective.modules() if isinstance(module, Pads)]
+    if len(selections) != 1:
         raise EquimetricError(
-            f"learner 'pads' adapts one selection 'pads', and the objective has {len(found)}; "
+            f"learner 'pads' adapts one selection 'pads', and the objective has {len(selections)}; "
             "set method = 'pads', or options.selection = 'pads' of a method of pairs or triples"
         )
-    return found[0]
+    return selections[0]
 
 
 def draw_holdout_classes(classes: int, share: float, seed: int) -> Tensor:
-    """(classes,) which are held out: the nearest number to a share of them, drawn by the seed."""
+    """(classes,) mask of the held-out ones: about `share` of them, drawn by the seed."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "held-out classes"))
-    number = min(classes, max(MIN_CLASSES, round(share * classes)))
+    n = min(classes, max(MIN_CLASSES, round(share * classes)))
     held_out = torch.zeros(classes, dtype=torch.bool)
-    held_out[torch.randperm(classes, generator=generator)[:number]] = True
+    held_out[torch.randperm(classes, generator=generator)[:n]] = True
     return held_out

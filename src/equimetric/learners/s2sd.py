@@ -1,4 +1,4 @@
-"""S2SD: a small embedding learns from larger ones, which are trained beside it and left out in the end."""
+"""S2SD: a small embedding learns from larger ones, which are trained with it and dropped in the end."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def similarity_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) ->
         vectors = [
             unit(rows.to(torch.promote_types(rows.dtype, torch.float32))) for rows in (student, teacher.detach())
         ]
-        own, aim = ((rows @ rows.T / temperature).log_softmax(1) for rows in vectors)
-        return temperature**2 * nn.functional.kl_div(own, aim, reduction="batchmean", log_target=True)
+        log_student, log_teacher = ((rows @ rows.T / temperature).log_softmax(1) for rows in vectors)
+        return temperature**2 * nn.functional.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
 
 
 @learner(
@@ -69,8 +69,8 @@ class S2SD(SingleObjectiveLearner):
         self.gamma, self.gamma_features = gamma, gamma_features
         self.features_after = features_after
         self.step = 0
-        for one in self.own_objectives:
-            refuse_epoch_hooks(one, "s2sd")
+        for teacher_objective in self.objective_list:
+            refuse_epoch_hooks(teacher_objective, "s2sd")
 
     @classmethod
     def build(
@@ -100,30 +100,30 @@ class S2SD(SingleObjectiveLearner):
         )
 
     @property
-    def own_objectives(self) -> Sequence[Objective | ObjectiveSum]:
+    def objective_list(self) -> Sequence[Objective | ObjectiveSum]:
         """The objectives of the teachers."""
         return list(self.objectives)  # type: ignore[arg-type]
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """The student's embeddings; in training the teachers' and the detached features, too."""
         features = self.network.features(batch.images)
-        found = {"embedding": self.network.head(features)}
+        outputs = {"embedding": self.network.head(features)}
         if self.training:
-            found |= {f"teacher{number}": teacher(features) for number, teacher in enumerate(self.teachers, start=1)}
-            found["features"] = features.detach()
-        return found
+            outputs |= {f"teacher{index}": teacher(features) for index, teacher in enumerate(self.teachers, start=1)}
+            outputs["features"] = features.detach()
+        return outputs
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """Half the objectives of student and teachers, and what the student learns from the teachers."""
+        """Half the objectives of student and teachers, and the distillation terms."""
         student, count = outputs["embedding"], len(self.teachers)
         terms = {name: value / 2 for name, value in objective_terms(self.objective, student, batch).items()}
-        distilled = []
-        for number, objective in enumerate(self.own_objectives, start=1):
-            teacher = outputs[f"teacher{number}"]
+        divergences = []
+        for index, objective in enumerate(self.objective_list, start=1):
+            teacher = outputs[f"teacher{index}"]
             for name, value in objective_terms(objective, teacher, batch).items():
-                terms[f"teacher{number} {name}"] = value / (2 * count)
-            distilled.append(similarity_kl(student, teacher, self.temperature))
-        terms["distillation"] = self.gamma * torch.stack(distilled).mean()
+                terms[f"teacher{index} {name}"] = value / (2 * count)
+            divergences.append(similarity_kl(student, teacher, self.temperature))
+        terms["distillation"] = self.gamma * torch.stack(divergences).mean()
         if self.gamma_features and self.step >= self.features_after:
             divergence = similarity_kl(student, outputs["features"], self.temperature)
             terms["feature distillation"] = self.gamma_features * divergence
@@ -134,14 +134,16 @@ class S2SD(SingleObjectiveLearner):
         return [*super().training_only(), self.teachers]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head of the network, the teachers beside the head, and what the objectives learn."""
-        beside = {"head": list(self.teachers.parameters()), "objective": list(self.objectives.parameters())}
-        return merge_parameter_groups([super().parameter_groups(), beside])
+        """Trunk and head of the network, the teachers in the group of the head, and the objectives."""
+        teacher_groups = {"head": list(self.teachers.parameters()), "objective": list(self.objectives.parameters())}
+        return merge_parameter_groups([super().parameter_groups(), teacher_groups])
 
     def delayed_starts(self) -> list[DelayedStart]:
         """Feature distillation begins late."""
-        own = DelayedStart("Feature distillation", self.features_after, "steps", "learner.options.features_after")
-        return [*super().delayed_starts(), *([own] if self.gamma_features else [])]
+        distillation = DelayedStart(
+            "Feature distillation", self.features_after, "steps", "learner.options.features_after"
+        )
+        return [*super().delayed_starts(), *([distillation] if self.gamma_features else [])]
 
     def before_step(self, step: int) -> bool:
         """Count steps, for feature distillation, and follow the network's freeze plan."""

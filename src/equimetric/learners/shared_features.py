@@ -28,7 +28,7 @@ __all__ = ["SharedFeatures"]
 class SharedFeatures(SlicedLearner):
     """A slice for classes, and one for triples of three different classes: only shared properties can order these.
 
-    L = L(class) + α · L(shared) + ρ · decorrelation(class, shared). Both slices of unit length stand side by side.
+    L = L(class) + α · L(shared) + ρ · decorrelation(class, shared). Both slices of unit length are concatenated.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class SharedFeatures(SlicedLearner):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The terms of both slices, and their decorrelation."""
-        own, shared = outputs["class"], outputs["shared"]
+        class_embedding, shared = outputs["class"], outputs["shared"]
         triples = triples_of_three_classes(shared, batch.labels)
-        terms = objective_terms(self.objective, own, batch)
-        others = triple_terms(self.shared_objective, shared, triples, batch)
+        terms = objective_terms(self.objective, class_embedding, batch)
+        shared_terms = triple_terms(self.shared_objective, shared, triples, batch)
         return {
             **{f"class {name}": value for name, value in terms.items()},
-            **{f"shared {name}": self.alpha * value for name, value in others.items()},
-            "decorrelation": self.rho * self.decorrelation(own, shared),
+            **{f"shared {name}": self.alpha * value for name, value in shared_terms.items()},
+            "decorrelation": self.rho * self.decorrelation(class_embedding, shared),
         }
 
     def training_only(self) -> Iterable[nn.Module]:
@@ -74,7 +74,7 @@ class SharedFeatures(SlicedLearner):
         return [*super().training_only(), self.decorrelation]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head, the regressor as "adversary", and what the objectives learn."""
+        """Trunk and head, the regressor as "adversary", and the parameters of the objectives."""
         return {
             **self.network.parameter_groups(),
             "adversary": self.decorrelation.parameters(),

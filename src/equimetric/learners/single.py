@@ -44,7 +44,7 @@ def run_epoch_hooks(objective: Objective | ObjectiveSum, embeddings: Callable[[]
 
 
 def refuse_epoch_hooks(objective: Objective | ObjectiveSum, learner: str) -> None:
-    """Raise an error for an objective that wants to inspect the whole training set, which a learner cannot show it."""
+    """Raise an error for an objective that needs the whole training set, which a learner cannot show it."""
     if any(isinstance(part, EpochHook) for part in objective.modules()):
         raise EquimetricError(
             f"learner {learner!r} does not show the whole training set to the objectives of its members, and "
@@ -80,7 +80,7 @@ class SingleObjectiveLearner(SingleNetworkLearner):
         return objective_terms(self.objective, outputs["embedding"], batch)
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunk and head of the network, and what the objective learns."""
+        """Trunk and head of the network, and the parameters of the objective."""
         return {**self.network.parameter_groups(), "objective": self.objective.parameters()}
 
     def on_epoch(self, view: EpochView) -> None:
@@ -93,5 +93,5 @@ class SingleObjectiveLearner(SingleNetworkLearner):
 
     def groups(self) -> Groups | None:
         """The clusters of the first part of the objective that keeps them."""
-        kept = (part.row_groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))
-        return next((Groups(*found) for found in kept if found is not None), None)
+        row_groups = (part.row_groups() for part in self.objective.modules() if isinstance(part, GroupKeeper))
+        return next((Groups(*groups) for groups in row_groups if groups is not None), None)

@@ -27,7 +27,7 @@ __all__ = ["TwoEncoders"]
 POSITIVES = ("item", "class")
 
 VIEWS = ("first", "second")
-"""What the two views of an image are called."""
+"""Names of the two views of an image."""
 
 
 @learner(
@@ -99,7 +99,7 @@ class TwoEncoders(MultiNetworkLearner):
         return self.paired
 
     def split(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What either encoder takes: its part of the vectors, its view, or the same features."""
+        """Inputs of both encoders: the parts of the vectors, the views, or the same features twice."""
         if self.modalities:
             first, second = torch.split(batch.images, list(self.modalities.values()), dim=1)
             return first, second
@@ -117,17 +117,17 @@ class TwoEncoders(MultiNetworkLearner):
         """(B, d) unit-length embeddings of prepared inputs of one modality alone: texts to search images by."""
         if modality not in self.names:
             raise unknown_name("modality", modality, self.names)
-        place = self.names.index(modality)
-        expected = list(self.modalities.values())[place] if self.modalities else None
+        index = self.names.index(modality)
+        expected = list(self.modalities.values())[index] if self.modalities else None
         if expected is not None and (inputs.ndim != 2 or inputs.shape[1] != expected):
             raise EquimetricError(
                 f"the modality {modality!r} has vectors of {expected} dimensions, not an array of {tuple(inputs.shape)}"
             )
-        own, first = self.network_list[place], self.network_list[0]
-        return unit(own(inputs if own.backbone is not None else first.features(inputs)))
+        network, first_network = self.network_list[index], self.network_list[0]
+        return unit(network(inputs if network.backbone is not None else first_network.features(inputs)))
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Each modality by itself."""
+        """Each modality alone."""
         return {name: unit(outputs[name]) for name in self.names}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
@@ -135,18 +135,20 @@ class TwoEncoders(MultiNetworkLearner):
         labels = self.labels(batch)
         terms: dict[str, Tensor] = {}
         for query, reference in (self.names, self.names[::-1]):
-            found = objective_terms(self.objective, outputs[query], batch, labels, references=outputs[reference])
-            terms |= {f"{query} to {reference} {name}": value / 2 for name, value in found.items()}
+            direction_terms = objective_terms(
+                self.objective, outputs[query], batch, labels, references=outputs[reference]
+            )
+            terms |= {f"{query} to {reference} {name}": value / 2 for name, value in direction_terms.items()}
         return terms
 
     def labels(self, batch: Batch) -> Tensor:
-        """(B,) what positives have in common: the class, the item, or the row of the training set that it is."""
+        """(B,) labels that positives share: the class, the item, or the row of the training set."""
         if self.positives == "class":
             return batch.labels
         return batch.index if self.item is None else self.item[batch.index]
 
     def parameter_groups(self) -> dict[str, Iterable[nn.Parameter]]:
-        """Trunks and heads of both encoders, and what the objective learns."""
+        """Trunks and heads of both encoders, and the parameters of the objective."""
         return merge_parameter_groups(
             [network.parameter_groups() for network in self.network_list], objective=self.objective
         )
@@ -155,10 +157,10 @@ class TwoEncoders(MultiNetworkLearner):
         """Start every head at the principal components of its own modality."""
         sizes = list(self.modalities.values())
         rows = features()
-        for network, own in zip(
+        for network, modality_rows in zip(
             self.network_list, torch.split(rows, sizes, dim=1) if sizes else (rows, rows), strict=True
         ):
-            init_head_by_pca(network.head, own)
+            init_head_by_pca(network.head, modality_rows)
 
     def on_epoch(self, view: EpochView) -> None:
         """Read which rows show the same item."""

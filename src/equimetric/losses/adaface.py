@@ -1,4 +1,4 @@
-"""AdaFace: a margin that follows the quality of an image, read from the length of its embedding."""
+"""AdaFace: a margin that follows the quality of an image, read from the norm of its embedding."""
 
 from math import pi
 
@@ -11,8 +11,8 @@ from equimetric.option_values import NonNegativeFloat, PositiveFloat, RowReducti
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
-EDGE = 1e-3
-"""Cosines stay this far from ±1 and angles from 0 and π, where gradients are infinite; lengths above it, up to 100."""
+EPS = 1e-3
+"""Cosines stay this far from ±1 and angles from 0 and π, where gradients are infinite; norms above it, up to 100."""
 
 
 @loss(
@@ -27,12 +27,12 @@ EDGE = 1e-3
     exempt={"finite differences": "the quality follows from the length but counts as a constant"},
 )
 class AdaFace(nn.Module):
-    """Classify by angle, with a larger margin of the angle for long embeddings and of the cosine for short ones.
+    """Classify by angle, with a larger angular margin for large embedding norms and a larger cosine margin for small.
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos(θ_y − m q) − m − m q), the angle kept
     in (0, π), q = h (‖x‖ − μ)/(σ + 0.001), cut to [−1, 1], a constant. μ and σ are the mean and the deviation of the
-    lengths: in training `rate` parts of the batch's and 1 − rate of those before it. They are part of the state; at
-    first 20 and 100. The class weights are of unit length (`normalize_proxies=True`), the embeddings are not.
+    norms: exponential moving averages with momentum `rate`, initialised to 20 and 100, and part of the state. The
+    class weights are of unit length (`normalize_proxies=True`), the embeddings are not.
     """
 
     mean: Tensor
@@ -54,24 +54,24 @@ class AdaFace(nn.Module):
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of pairs of raw queries and unit class weights."""
-        cosine, lengths = ops.special.split_lengths(pairs, "adaface")
-        cosine = cosine.clamp(EDGE - 1, 1 - EDGE)
-        quality = self.quality(lengths.detach().clamp(EDGE, 100.0), pairs.query_weight)
+        cosine, norms = ops.special.cosine_and_norm(pairs, "adaface")
+        cosine = cosine.clamp(EPS - 1, 1 - EPS)
+        quality = self.quality(norms.detach().clamp(EPS, 100.0), pairs.query_weight)
 
         def add_margin(cosine: Tensor) -> Tensor:
-            angle = (cosine.acos() - self.m * quality).clamp(EDGE, pi - EDGE)
+            angle = (cosine.acos() - self.m * quality).clamp(EPS, pi - EPS)
             return angle.cos() - self.m * (1 + quality)
 
         logits = self.scale * ops.special.replace_positives(cosine, pairs, add_margin)
         return ops.cross_entropy(logits, pairs, reduction=self.reduction)
 
     @torch.no_grad()
-    def quality(self, lengths: Tensor, weight: Tensor | None) -> Tensor:
-        """(B, 1) q of each length; in training the batch, by its weights, first changes μ and σ."""
+    def quality(self, norms: Tensor, weight: Tensor | None) -> Tensor:
+        """(B, 1) q of each norm; in training the batch, by its weights, first updates μ and σ."""
         if self.training:
-            counts = torch.ones_like(lengths) if weight is None else weight.to(lengths)[:, None]
-            mean = ops.divide((counts * lengths).sum(), counts.sum())
-            variance = ops.divide((counts * (lengths - mean).square()).sum(), counts.sum() - 1)
+            counts = torch.ones_like(norms) if weight is None else weight.to(norms)[:, None]
+            mean = ops.divide((counts * norms).sum(), counts.sum())
+            variance = ops.divide((counts * (norms - mean).square()).sum(), counts.sum() - 1)
             self.mean.lerp_(mean.to(self.mean), self.rate)
             self.deviation.lerp_(variance.sqrt().to(self.deviation), self.rate)
-        return (self.h * (lengths - self.mean.to(lengths)) / (self.deviation.to(lengths) + EDGE)).clamp(-1, 1)
+        return (self.h * (norms - self.mean.to(norms)) / (self.deviation.to(norms) + EPS)).clamp(-1, 1)

@@ -39,9 +39,9 @@ def angular(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     similarity, positive = pairs.similarity, ops.special.list_positives(pairs)
     weight = None if pairs.weight is None else pairs.weight[:, None]
     terms = []
-    for some, own in positive.split(positive.at(similarity)):
-        both_ends = push * (similarity[:, None] + similarity[some.columns])
+    for part, part_similarity in positive.split(positive.gather(similarity)):
+        both_ends = push * (similarity[:, None] + similarity[part.columns])
         negatives = ops.log_sum_exp(both_ends, pairs.negative[:, None], weight)
-        terms.append(softplus(negatives - pull * own))
+        terms.append(softplus(negatives - pull * part_similarity))
     compared = positive.mask & ops.has_any(pairs.negative)[:, None]
     return ops.mean(torch.cat(terms, 1), compared, positive.weight)

@@ -40,4 +40,4 @@ def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0, reduction: RowReduct
     angle = push * (anchor_logits + positive_logits) - pull * anchor_logits.diagonal()[:, None]
     weight = None if pairs.weight is None else chosen.logits(pairs.weight)
     values = ops.log1p_sum_exp(angle, chosen.competes, weight)
-    return chosen.reduce(values, chosen.present, len(pairs.similarity), reduction)
+    return chosen.reduce(values, chosen.is_pair, len(pairs.similarity), reduction)

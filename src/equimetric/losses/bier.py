@@ -20,7 +20,7 @@ PROPORTION = (96, 160, 256)
 """Dimensions of the members of the published embedding of 512: later ones, which get the hard pairs, are larger."""
 
 SHRINKAGE, FIRST_SCORE, NEGATIVES_TIMES = 0.06, 0.5, 2.0
-"""Of the authors' code: step of the score of a pair per member, its start, and the factor of negatives."""
+"""Constants of the authors' code: score step per member, initial score, and the factor of negatives."""
 
 
 @loss(
@@ -82,8 +82,8 @@ class BoostedMembers(nn.Module):
         self.lambda_div, self.lambda_w = lambda_div, lambda_w
         # A learner that lets the last layer alone learn from R computes it from other outputs.
         self.includes_diversity = True
-        both = combinations(self.sizes, 2) if diversity == "adversarial" else ()
-        self.regressors = nn.ModuleList(Regressor(larger, hidden, smaller) for smaller, larger in both)
+        size_pairs = combinations(self.sizes, 2) if diversity == "adversarial" else ()
+        self.regressors = nn.ModuleList(Regressor(larger, hidden, smaller) for smaller, larger in size_pairs)
 
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
@@ -98,7 +98,7 @@ class BoostedMembers(nn.Module):
 
     def penalty(self, outputs: Sequence[Tensor]) -> Tensor:
         """R, from the outputs of the members."""
-        return self.activations(outputs) if self.diversity == "activation" else self.adversary(outputs)
+        return self.activation_penalty(outputs) if self.diversity == "activation" else self.adversarial_penalty(outputs)
 
     def margin(self, similarity: Tensor, negative: Tensor) -> Tensor:
         """(…, B) a: how far pairs are on the correct side."""
@@ -107,31 +107,31 @@ class BoostedMembers(nn.Module):
     def boost(self, pairs: Pairs, members: Sequence[Tensor]) -> Tensor:
         """The mean of the members' losses, each over pairs weighted by the scores of the members before."""
         counts = pairs.weight
-        numbers = [ops.special.count(mask, counts, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
+        totals = [ops.special.count(mask, counts, members[0].dtype) for mask in (pairs.positive, pairs.negative)]
 
         def loss(weighted: Pairs) -> Tensor:
             terms = softplus(-self.margin(weighted.similarity, weighted.negative))
             masks = (weighted.positive, weighted.negative)
             sums = [ops.special.ratio(ops.special.masked_sum(terms, mask, weighted.weight), None) for mask in masks]
-            return ops.divide(sums[0], numbers[0]) + ops.divide(sums[1], numbers[1])
+            return ops.divide(sums[0], totals[0]) + ops.divide(sums[1], totals[1])
 
         values, weight, score = [], None, None
-        for number, vectors in enumerate(members, start=1):
+        for member, vectors in enumerate(members, start=1):
             similarity = ops.special.inner_products(vectors, vectors)
-            values.append(ops.special.separable(loss, pairs.replace(similarity=similarity, weight=weight)))
-            if number < len(members):
+            values.append(ops.special.compute_separable(loss, pairs.replace(similarity=similarity, weight=weight)))
+            if member < len(members):
                 with torch.no_grad():
-                    score = self.score(score, similarity, pairs.negative, number)
+                    score = self.score(score, similarity, pairs.negative, member)
                     weight = self.weight(score, pairs.negative)
                     weight = weight if counts is None else weight * counts
         return torch.stack(values).mean(0)
 
-    def score(self, score: Tensor | None, similarity: Tensor, negative: Tensor, number: int) -> Tensor:
-        """(B, B) scores of the pairs by the members up to this number."""
+    def score(self, score: Tensor | None, similarity: Tensor, negative: Tensor, member: int) -> Tensor:
+        """(B, B) scores of the pairs by the members up to member `member`."""
         if self.boosting == "shrinkage":
             return SHRINKAGE * self.margin(similarity, negative) + (FIRST_SCORE if score is None else score)
         # The first member counts for all that came before it.
-        return similarity if score is None else score.lerp(similarity, 2 / (number + 1))
+        return similarity if score is None else score.lerp(similarity, 2 / (member + 1))
 
     def weight(self, score: Tensor, negative: Tensor) -> Tensor:
         """(B, B) weight of each pair for the next member: the larger, the worse its score."""
@@ -139,19 +139,19 @@ class BoostedMembers(nn.Module):
             return torch.sigmoid(-score) * torch.where(negative, NEGATIVES_TIMES, 1.0).to(score)
         return torch.sigmoid(-self.margin(score, negative))
 
-    def activations(self, outputs: Sequence[Tensor]) -> Tensor:
+    def activation_penalty(self, outputs: Sequence[Tensor]) -> Tensor:
         """Σ_{i<j} mean_{n,k,l} (f_i[n,k] f_j[n,l])²."""
         powers = [output.square().mean(1) for output in outputs]
-        return torch.stack([ops.mean(one * other) for one, other in combinations(powers, 2)]).sum(0)
+        return torch.stack([ops.mean(power_i * power_j) for power_i, power_j in combinations(powers, 2)]).sum(0)
 
-    def adversary(self, outputs: Sequence[Tensor]) -> Tensor:
+    def adversarial_penalty(self, outputs: Sequence[Tensor]) -> Tensor:
         """The term that regressors maximise and members minimise, with the regressors' own penalties."""
         reversed_ = [ops.special.scale_gradient(output, -1.0) for output in outputs]
         value = outputs[0].new_zeros(())
         for regressor, (smaller, larger) in zip(self.regressors, combinations(reversed_, 2), strict=True):
             assert isinstance(regressor, Regressor)
-            evaded = ops.mean((smaller * regressor(larger)).square().mean(1))
-            value = value - evaded + self.lambda_w * regressor.excess()
+            error = ops.mean((smaller * regressor(larger)).square().mean(1))
+            value = value - error + self.lambda_w * regressor.penalty()
         return value
 
 
@@ -171,7 +171,7 @@ class Regressor(nn.Module):
         """(B, dim) → (B, target_dim)."""
         return ops.special.linear(self.second, ops.special.linear(self.first, output).relu())
 
-    def excess(self) -> Tensor:
+    def penalty(self) -> Tensor:
         """The mean (‖row‖² − 1)² of each layer's rows, and [‖bias‖² − 1]₊."""
         first, second = (
             (layer.weight.square().sum(1) - 1).square().mean() + (layer.bias.square().sum() - 1).relu()

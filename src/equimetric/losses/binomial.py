@@ -35,6 +35,6 @@ def binomial(
     of each anchor.
     """
     positive = ops.positives(pairs)
-    pull = ops.row_mean(softplus(alpha * (gamma - positive.at(pairs.similarity))), positive.mask, positive.weight)
+    pull = ops.row_mean(softplus(alpha * (gamma - positive.gather(pairs.similarity))), positive.mask, positive.weight)
     push = ops.row_mean(softplus(beta * (pairs.similarity - gamma)), pairs.negative, pairs.weight)
     return ops.special.reduce_rows(pull + push, ops.has_any(pairs.mask) if reduction == "valid" else None, reduction)

@@ -17,7 +17,7 @@ from equimetric.pairs import Pairs
     takes="batch",
 )
 def center_invariant(pairs: Pairs) -> Tensor:
-    """All proxies equally long, so that no class is favoured; add it to an objective with proxies.
+    """Penalize unequal proxy norms, so that no class is favoured; add it to an objective with proxies.
 
     L = mean_c ¼ (‖w_c‖² − mean_k ‖w_k‖²)²
     """

@@ -35,7 +35,7 @@ def circle(
     if mode not in ("anchor", "batch"):
         raise unknown_name("circle mode", mode, ("anchor", "batch"))
     positive = ops.positives(pairs)
-    similarity, positive_similarity = pairs.similarity, positive.at(pairs.similarity)
+    similarity, positive_similarity = pairs.similarity, positive.gather(pairs.similarity)
     pull = gamma * (1 + m - positive_similarity).relu().detach() * (1 - m - positive_similarity)
     push = gamma * (similarity + m).relu().detach() * (similarity - m)
     pulls, pushes = (pull, positive.mask, positive.weight), (push, pairs.negative, pairs.weight)

@@ -48,7 +48,7 @@ def combined_margin(
     """Classify by cosine with the margins of SphereFace, ArcFace and CosFace at once.
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos φ − m3), φ = m1 θ_y + m2 in radians.
-    Modes: 'plain' for all φ; 'monotone' goes on as (−1)^k cos φ − 2k for φ in [kπ, (k + 1)π], which always falls.
+    Modes: 'plain' for all φ; 'monotone' continues as (−1)^k cos φ − 2k for φ in [kπ, (k + 1)π], which always falls.
     m1=1, m2=0.5, m3=0 is ArcFace, m1=1, m2=0, m3=0.35 is CosFace.
     """
     if mode not in MODES:

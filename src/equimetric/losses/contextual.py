@@ -65,22 +65,20 @@ def contextual(
     distance = (2 - 2 * similarity).clamp_min(0)
     counts = torch.ones_like(distance[0]) if pairs.query_weight is None else pairs.query_weight.to(distance)
     ascending, order = distance.detach().sort(1)
-    counted = counts[order].cumsum(1)
-    near, mutual = (
-        neighbours(distance, nth_smallest(ascending, counted, number) + epsilon, slope) for number in (k, k // 2)
-    )
+    cumulative = counts[order].cumsum(1)
+    near, mutual = (neighbours(distance, nth_smallest(ascending, cumulative, n) + epsilon, slope) for n in (k, k // 2))
     mutual = mutual * mutual.T * counts
-    linked = ops.divide(mutual @ shared_neighbours(near, counts), mutual.sum(1, keepdim=True))
-    similar = (linked + linked.T) / 2
+    overlap = ops.divide(mutual @ shared_neighbours(near, counts), mutual.sum(1, keepdim=True))
+    similar = (overlap + overlap.T) / 2
     terms = ops.row_sum((1 - similar).square(), pairs.positive, pairs.weight) + ops.row_sum(
         similar.square(), pairs.negative, pairs.weight
     )
     return ops.mean(ops.divide(terms, counts.sum()))
 
 
-def nth_smallest(ascending: Tensor, counted: Tensor, number: int) -> Tensor:
+def nth_smallest(ascending: Tensor, cumulative: Tensor, n: int) -> Tensor:
     """(B, 1) of rising (B, B) values the first at which (B, B) counts reach a number, or else the last."""
-    reached = counted >= number * (1 - ROUNDING_SHARE)
+    reached = cumulative >= n * (1 - ROUNDING_SHARE)
     reached[:, -1] = True
     return ascending.gather(1, reached.view(torch.uint8).argmax(1, keepdim=True))
 
@@ -93,11 +91,11 @@ def neighbours(distance: Tensor, radius: Tensor, slope: float) -> Tensor:
 
 def shared_neighbours(near: Tensor, counts: Tensor) -> Tensor:
     """(B, B) W: of neighbours, the mean share of common members of their neighbourhoods and of what is outside both."""
-    counted = near * counts
-    size, everyone = counted.sum(1, keepdim=True), counts.sum()
+    neighbour_counts = near * counts
+    size, total = neighbour_counts.sum(1, keepdim=True), counts.sum()
     inside = size.detach()
-    outside = everyone - inside
-    outside = torch.where(outside > ROUNDING_SHARE * everyone, outside, 0.0)
-    common = counted @ near.T
-    both, neither = ops.divide(common, inside), ops.divide(everyone - size - size.T + common, outside)
+    outside = total - inside
+    outside = torch.where(outside > ROUNDING_SHARE * total, outside, 0.0)
+    common = neighbour_counts @ near.T
+    both, neither = ops.divide(common, inside), ops.divide(total - size - size.T + common, outside)
     return (both + neither) / 2 * near

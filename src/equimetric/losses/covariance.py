@@ -19,7 +19,7 @@ from equimetric.pairs import Pairs
     known_as=("Decorrelation",),
 )
 def covariance(pairs: Pairs) -> Tensor:
-    """No two coordinates of the raw embeddings may vary together; add it to any objective.
+    """Penalize the covariance of every two coordinates of the raw embeddings; add it to any objective.
 
     L = 1/D Σ_{d≠e} Cov(x_d, x_e)², the covariance over the batch.
     """

@@ -65,21 +65,23 @@ class RandomizedMembers(nn.Module):
         labels = ops.require.class_labels(pairs, "dreml", classes=len(self.meta_classes))
         outputs = member_slices(ops.require.queries(pairs, "dreml").embeddings, self.sizes, "dreml")
         targets = self.meta_classes[labels].unbind(1)
-        return torch.stack([self.member(m, *both) for m, both in enumerate(zip(outputs, targets, strict=True))]).sum(0)
+        return torch.stack(
+            [self.member_loss(m, *arguments) for m, arguments in enumerate(zip(outputs, targets, strict=True))]
+        ).sum(0)
 
     def proxy_sets(self) -> list[tuple[Tensor, Tensor]]:
         """The learned proxies of each member that stand for meta-classes of some class, and which these are."""
         used = [torch.unique(meta_classes) for meta_classes in self.meta_classes.unbind(1)]
         return [(proxies[rows], rows) for proxies, rows in zip(self.proxies, used, strict=False)]
 
-    def member(self, number: int, output: Tensor, target: Tensor) -> Tensor:
+    def member_loss(self, index: int, output: Tensor, target: Tensor) -> Tensor:
         """The loss of one member, from its (B, D) outputs and the meta-classes of the samples."""
         positive = torch.nn.functional.one_hot(target, output.shape[1]).bool()
         if not len(self.proxies):
             return softmax(Pairs(output, positive, ~positive, target=target))
-        proxies = self.proxies[number]
-        finer = torch.promote_types(output.dtype, proxies.dtype)
-        cosine = ops.unit(output.to(finer)) @ ops.unit(proxies.to(finer)).T
+        proxies = self.proxies[index]
+        dtype = torch.promote_types(output.dtype, proxies.dtype)
+        cosine = ops.unit(output.to(dtype)) @ ops.unit(proxies.to(dtype)).T
         compared = Pairs(cosine, positive, ~positive, target=target)
         return proxy_nca(compared, embedding_multiplier=self.embedding_multiplier)
 
@@ -94,5 +96,5 @@ def balanced_map(classes: int, groups: int, seed: int) -> Tensor:
     """(classes,) a group for each class, at random, with group sizes that differ by one at most."""
     generator = torch.Generator().manual_seed(seed)
     rounds = -(-classes // groups)
-    every = torch.cat([torch.randperm(groups, generator=generator) for _ in range(rounds)])[:classes]
-    return every[torch.randperm(classes, generator=generator)]
+    groups_drawn = torch.cat([torch.randperm(groups, generator=generator) for _ in range(rounds)])[:classes]
+    return groups_drawn[torch.randperm(classes, generator=generator)]

@@ -11,11 +11,11 @@ from equimetric.option_values import Range, UnitFraction
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import LogUniform
 
-FARTHEST = 2.0
+MAX_VIOLATION = 2.0
 """The largest violation of unit vectors, by distance and by cosine."""
 
 ROUNDING = 1e-4
-"""Of a histogram's node: a violation so little below one, such as that of coincident samples, counts as on it."""
+"""A violation this little below a histogram node, such as that of coincident samples, counts as on it."""
 
 
 @loss(
@@ -32,7 +32,7 @@ ROUNDING = 1e-4
     },
 )
 class DynamicSoftMargin(nn.Module):
-    """No margin to choose: each triple weighs as much as the share of triples that violate less.
+    """Weigh each triple by the fraction of triples that violate less; there is no margin to choose.
 
     L = mean_{(a,p,n)} F(v) · v, v = s_an − s_ap the violation, F the cumulative distribution of v: a constant, from a
     histogram with `nodes` nodes between −2 and 2 that keeps 1 − `momentum` of its past in every training step. The
@@ -55,23 +55,23 @@ class DynamicSoftMargin(nn.Module):
             return violation.sum()
         with torch.no_grad():
             # NaN has no place, but makes the loss NaN.
-            index = ((violation + FARTHEST) * ((self.nodes - 1) / (2 * FARTHEST))).nan_to_num(0)
+            index = ((violation + MAX_VIOLATION) * ((self.nodes - 1) / (2 * MAX_VIOLATION))).nan_to_num(0)
             index = index.clamp(0, self.nodes - 1)
-            reached = (index + ROUNDING).clamp_max(self.nodes - 1).long()
-            share = self.update(index, triple_counts(triplets)).cumsum(0)[reached]
-        every = torch.ones_like(share, dtype=torch.bool)
-        return ops.mean(share * violation, every, triplets.weight, rows=triplets.anchor)
+            node = (index + ROUNDING).clamp_max(self.nodes - 1).long()
+            probs = self.update(index, triple_counts(triplets)).cumsum(0)[node]
+        all_terms = torch.ones_like(probs, dtype=torch.bool)
+        return ops.mean(probs * violation, all_terms, triplets.weight, rows=triplets.anchor)
 
     def update(self, index: Tensor, weight: Tensor | None) -> Tensor:
         """(nodes,) the share of triples at each node, these included; kept where this is a training step."""
-        every = torch.ones_like(index, dtype=torch.bool)[None]
-        row = Pairs(index[None], every, ~every, None if weight is None else weight[None])
+        all_terms = torch.ones_like(index, dtype=torch.bool)[None]
+        row = Pairs(index[None], all_terms, ~all_terms, None if weight is None else weight[None])
         counts = ops.special.soft_histograms(row, row.similarity, self.nodes)[0][0]
         momentum = self.momentum if self.histogram.any() else 1.0
-        shares = (1 - momentum) * self.histogram.to(counts) + momentum * ops.divide(counts, counts.sum())
+        probs = (1 - momentum) * self.histogram.to(counts) + momentum * ops.divide(counts, counts.sum())
         if self.training:
-            self.histogram.copy_(shares)
-        return shares
+            self.histogram.copy_(probs)
+        return probs
 
 
 def triple_counts(triplets: Triplets) -> Tensor | None:

@@ -20,7 +20,7 @@ from equimetric.search_space import Uniform
     known_as=("EasyPositiveHardNegative",),
 )
 def ephn(pairs: Pairs, *, sigma: PositiveFloat = 0.1, semihard: bool = False) -> Tensor:
-    """An anchor need only be close to its closest positive, not to all of its class.
+    """Pull an anchor to its closest positive only, not to all of its class.
 
     L = mean_a softplus((s_an − s_ap) / σ), p the most similar positive, n the most similar negative or, `semihard`,
     the most similar one with s_an < s_ap; anchors without either are left out.

@@ -16,7 +16,7 @@ from equimetric.pairs import Pairs
     implies={"epsilon": "multi_similarity"},
 )
 def equal_weights(pairs: Pairs) -> Tensor:
-    """Every pair of an anchor counts alike; with `epsilon` it is valid-triplet hard mining (VTHM) and nothing else.
+    """Weigh all pairs of an anchor equally; with `epsilon` it is valid-triplet hard mining (VTHM) alone.
 
     L = 1/B Σ_i { mean_{j∈P_i} (1 − s_ij) + mean_{k∈N_i} s_ik }
     """

@@ -21,7 +21,7 @@ from equimetric.search_space import Integer
     },
 )
 def fastap(pairs: Pairs, *, num_bins: PositiveInt = 10) -> Tensor:
-    """Average precision of each anchor's ranking, made smooth by a soft histogram of its squared distances.
+    """Maximize the average precision of each anchor's ranking, smoothed by a soft histogram of its squared distances.
 
     h^±_l = Σ_{P_i or N_i} [1 − |d² − c_l|/Δ]₊ at the nodes c_l = lΔ, Δ = 4/num_bins, H^± their cumulative sums;
     L = 1 − mean_i FastAP_i = mean_i (1/|P_i|) Σ_l h⁺_l H⁻_l / (H⁺_l + H⁻_l), over anchors with positives.

@@ -18,7 +18,7 @@ from equimetric.pairs import Pairs
     known_as=("GlobalOrthogonalRegularization", "GlobalOrthogonalRegularizationLoss", "SpreadOut"),
 )
 def gor(pairs: Pairs) -> Tensor:
-    """Similarities of negatives with the mean and at most the spread of those of random directions; add it to any loss.
+    """Spread negatives out as random directions are, by mean and second moment of similarity; add it to any loss.
 
     L = M₁² + [M₂ − 1/D]₊, M₁ = mean_{negatives} s, M₂ = mean_{negatives} s², D the dimension of the embedding.
     """

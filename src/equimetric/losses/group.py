@@ -10,8 +10,8 @@ from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveIn
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform
 
-TINY = 1e-12
-"""Added to a share before its logarithm."""
+EPS = 1e-12
+"""Added to a probability before its logarithm."""
 
 
 @loss(
@@ -66,44 +66,44 @@ class GroupLoss(nn.Module):
         logits = ops.special.linear(self.classifier, embeddings)
         weight = pairs.query_weight
         is_anchor = draw_anchors(labels, self.anchors, weight, self.generator)
-        shares = self.assign(embeddings, logits, labels, is_anchor, weight)
-        group = -(shares.gather(1, labels[:, None])[:, 0] + TINY).log()
+        probs = self.assign(embeddings, logits, labels, is_anchor, weight)
+        group = -(probs.gather(1, labels[:, None])[:, 0] + EPS).log()
         return ops.mean(group) + self.weight_ce * ops.mean(cross_entropy(logits, labels, reduction="none"))
 
     def assign(
         self, embeddings: Tensor, logits: Tensor, labels: Tensor, is_anchor: Tensor, weight: Tensor | None = None
     ) -> Tensor:
-        """(B, C) the share of each class in each sample after the replicator dynamics."""
+        """(B, C) the class probabilities of each sample after the replicator dynamics."""
         support = correlations(embeddings)
         if weight is not None:
             support = support * weight.to(support)
         prior = (logits / self.temperature).softmax(1)
-        shares = torch.where(is_anchor[:, None], one_hot(labels, logits.shape[1]).to(prior), prior)
+        probs = torch.where(is_anchor[:, None], one_hot(labels, logits.shape[1]).to(prior), prior)
         for _ in range(self.iterations):
-            shares = shares * (support @ shares)
-            shares = ops.divide(shares, shares.sum(1, keepdim=True))
-        return shares
+            probs = probs * (support @ probs)
+            probs = ops.divide(probs, probs.sum(1, keepdim=True))
+        return probs
 
 
 def correlations(embeddings: Tensor) -> Tensor:
     """(B, B) [Pearson correlation]₊ of the coordinates; of a constant vector 0, with itself 1."""
     centred = embeddings - embeddings.mean(1, keepdim=True)
-    lengths = [torch.linalg.vector_norm(vectors.detach(), dim=1, keepdim=True) for vectors in (centred, embeddings)]
+    norms = [torch.linalg.vector_norm(vectors.detach(), dim=1, keepdim=True) for vectors in (centred, embeddings)]
     # What is left of a constant vector is rounding, without a direction.
-    varies = lengths[0] > 16 * torch.finfo(embeddings.dtype).eps * lengths[1]
+    varies = norms[0] > 16 * torch.finfo(embeddings.dtype).eps * norms[1]
     units = ops.unit(torch.where(varies, centred, 0.0))
-    itself = torch.eye(len(units), dtype=torch.bool, device=units.device)
-    return torch.where(itself, 1.0, ops.special.inner_products(units, units).relu())
+    eye = torch.eye(len(units), dtype=torch.bool, device=units.device)
+    return torch.where(eye, 1.0, ops.special.inner_products(units, units).relu())
 
 
 def draw_anchors(
-    labels: Tensor, number: int, weight: Tensor | None = None, generator: torch.Generator | None = None
+    labels: Tensor, max_anchors: int, weight: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """(B,) bool: up to `number` samples of each class, drawn among those of weight above 0."""
-    index = torch.rand(len(labels), generator=generator, device=None if generator is None else generator.device)
-    index = index.to(labels.device)
+    """(B,) bool: up to `max_anchors` samples of each class, drawn among those of weight above 0."""
+    random = torch.rand(len(labels), generator=generator, device=None if generator is None else generator.device)
+    random = random.to(labels.device)
     present = torch.ones_like(labels, dtype=torch.bool) if weight is None else weight > 0
     order = torch.arange(len(labels), device=labels.device)
-    ahead = (index < index[:, None]) | ((index == index[:, None]) & (order < order[:, None]))
-    before = (labels[:, None] == labels) & ahead & present
-    return present & (before.sum(1) < number)
+    is_before = (random < random[:, None]) | ((random == random[:, None]) & (order < order[:, None]))
+    earlier = (labels[:, None] == labels) & is_before & present
+    return present & (earlier.sum(1) < max_anchors)

@@ -55,22 +55,25 @@ def hdc(
     members = member_slices(embeddings, equal_sizes(embeddings.shape[1], len(ratios), "hdc"), "hdc")
     # A pair counts once, in either order.
     masks = [(mask | mask.T).triu(1) for mask in (pairs.positive, pairs.negative)]
-    times = None if pairs.weight is None else [pairs.count_queries().multiplicity(mask) for mask in masks]
-    numbers = [float(one.sum()) for one in (times or masks)]
+    pair_counts = None if pairs.weight is None else [pairs.apply_query_weight().multiplicity(mask) for mask in masks]
+    num_pairs = [float(entries.sum()) for entries in (pair_counts or masks)]
     values = []
     for ratio, vectors in zip(ratios, map(ops.unit, members), strict=True):
         similarity = ops.special.inner_products(vectors, vectors)
         with torch.no_grad():
             squared = ops.special.squared_chord(similarity).clamp_min_(0)
             losses = (squared, negative_factor * (margin - squared))
-            wanted = [floor(ratio * number + 1e-9) if number.is_integer() else ratio * number for number in numbers]
-            kept = [ops.special.hardest_entries(*each) for each in zip(losses, times or masks, wanted, strict=True)]
+            num_hard = [floor(ratio * n + 1e-9) if n.is_integer() else ratio * n for n in num_pairs]
+            hardest = [
+                ops.special.hardest_entries(*arguments)
+                for arguments in zip(losses, pair_counts or masks, num_hard, strict=True)
+            ]
         # One gather of both, whose backward is one matrix, not two.
-        indices, counts = zip(*kept, strict=True)
-        hard = torch.split(similarity.reshape(-1)[torch.cat(indices)], [len(one) for one in indices])
+        indices, counts = zip(*hardest, strict=True)
+        hard = torch.split(similarity.reshape(-1)[torch.cat(indices)], [len(index) for index in indices])
         near, far = (ops.special.squared_chord(cosines).clamp_min(0) for cosines in hard)
         total = torch.dot(counts[0], near) + negative_factor * torch.dot(counts[1], margin - far)
         values.append(ops.divide(total, torch.cat(counts).sum()))
         if cascade:
-            times = [torch.zeros_like(similarity).put_(*each) for each in kept]
+            pair_counts = [torch.zeros_like(similarity).put_(*entries) for entries in hardest]
     return torch.stack(values).sum()

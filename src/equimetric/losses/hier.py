@@ -68,13 +68,13 @@ class HierarchicalRegulariser(nn.Module):
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch and of the proxies."""
         embeddings = ops.require.batch_embeddings(pairs, "hier", dim=self.proxies.shape[1])
-        finer = torch.promote_types(embeddings.dtype, self.proxies.dtype)
-        samples, ancestors = self.in_ball(embeddings.to(finer)), self.in_ball(self.proxies.to(finer))
+        dtype = torch.promote_types(embeddings.dtype, self.proxies.dtype)
+        samples, ancestors = self.in_ball(embeddings.to(dtype)), self.in_ball(self.proxies.to(dtype))
         among_proxies = self.distance(ancestors, ancestors)
         with torch.no_grad():
             closeness = (-self.distance(samples, samples)).exp() + pairs.positive
         weight = pairs.query_weight
-        return self.hierarchy(self.distance(samples, ancestors), closeness, weight) + self.hierarchy(
+        return self.hierarchy_loss(self.distance(samples, ancestors), closeness, weight) + self.hierarchy_loss(
             among_proxies, (-among_proxies.detach()).exp()
         )
 
@@ -82,15 +82,15 @@ class HierarchicalRegulariser(nn.Module):
         """The tangent vectors of points of the ball; with `riemannian` their gradients are those of the points."""
         if not self.riemannian:
             return vectors
-        lengths = torch.linalg.vector_norm(vectors.detach(), dim=1, keepdim=True).clamp_max(self.clip_r)
+        norms = torch.linalg.vector_norm(vectors.detach(), dim=1, keepdim=True).clamp_max(self.clip_r)
         # 1 − c‖u‖² = 1 / cosh²(√c‖x‖).
-        return ops.special.scale_gradient(vectors, (math.sqrt(self.c) * lengths).cosh() ** -4 / 4)
+        return ops.special.scale_gradient(vectors, (math.sqrt(self.c) * norms).cosh() ** -4 / 4)
 
-    def distance(self, ones: Tensor, others: Tensor) -> Tensor:
+    def distance(self, points: Tensor, others: Tensor) -> Tensor:
         """(N, M) distances in the ball."""
-        return ops.special.hyperbolic_distance(ones, others, self.c, self.clip_r)
+        return ops.special.hyperbolic_distance(points, others, self.c, self.clip_r)
 
-    def hierarchy(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
+    def hierarchy_loss(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
         """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
         counts = torch.ones_like(closeness[:, 0]) if weight is None else weight.to(closeness)
         triples = self.draw_triples(closeness, counts)
@@ -108,22 +108,22 @@ class HierarchicalRegulariser(nn.Module):
 
         Sample i is present (N,) `counts` times.
         """
-        itself = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
+        eye = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
         present = counts > 0
-        # A sample is its own nearest neighbour and one of the `topk`; one that is absent is nobody's.
-        closeness = closeness.masked_fill(~present, -torch.inf).masked_fill(itself, torch.inf)
+        # A sample is its own nearest neighbour and one of the `topk`; an absent sample is no neighbour.
+        closeness = closeness.masked_fill(~present, -torch.inf).masked_fill(eye, torch.inf)
         nearest = closeness.topk(min(self.topk, len(closeness)), dim=1).indices
-        near = torch.zeros_like(itself).scatter_(1, nearest, True)
-        both = present[:, None] & present & ~itself
-        related = near & near.T & both
-        unrelated = ~related & both
+        near = torch.zeros_like(eye).scatter_(1, nearest, True)
+        comparable = present[:, None] & present & ~eye
+        related = near & near.T & comparable
+        unrelated = ~related & comparable
         anchors = (related.any(1) & unrelated.any(1)).nonzero()[:, 0]
         if not len(anchors):
             return anchors.new_empty(3, 0)
         # Above 0 also in single precision.
-        chance = (counts / counts.max()).float().clamp_min(torch.finfo(torch.float32).tiny)
+        probability = (counts / counts.max()).float().clamp_min(torch.finfo(torch.float32).tiny)
         j, k = (
-            torch.multinomial(mask[anchors] * chance, self.per_anchor, replacement=True, generator=self.generator)
+            torch.multinomial(mask[anchors] * probability, self.per_anchor, replacement=True, generator=self.generator)
             for mask in (related, unrelated)
         )
         return torch.stack([anchors[:, None].expand_as(j), j, k]).flatten(1)

@@ -33,15 +33,15 @@ def build_class_tree(embeddings: Tensor, labels: Tensor, levels: int) -> ClassTr
     At level l classes closer than d_l are merged, directly or through others.
     """
     embeddings = ops.unit(embeddings)
-    class_ids, member, number = torch.unique(labels, return_inverse=True, return_counts=True)
-    number = number.to(embeddings.dtype)
+    class_ids, member, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    counts = counts.to(embeddings.dtype)
     zeros = embeddings.new_zeros(len(class_ids), embeddings.shape[1])
-    mean = zeros.index_add(0, member, embeddings) / number[:, None]
-    variance = torch.zeros_like(number).index_add(0, member, (embeddings - mean[member]).square().sum(1)) / number
+    mean = zeros.index_add(0, member, embeddings) / counts[:, None]
+    variance = torch.zeros_like(counts).index_add(0, member, (embeddings - mean[member]).square().sum(1)) / counts
     class_distance = ops.special.squared_distance(mean, mean) + variance[:, None] + variance[None, :]
     class_distance.diagonal().copy_(2 * variance)
-    within_class = 2 * variance * number / (number - 1).clamp_min(1)
-    start = within_class.sum() / (number > 1).sum().clamp_min(1)
+    within_class = 2 * variance * counts / (counts - 1).clamp_min(1)
+    start = within_class.sum() / (counts > 1).sum().clamp_min(1)
     thresholds = start + torch.arange(levels + 1).to(start) * (4 - start) / levels
     level = torch.searchsorted(thresholds, ops.special.single_linkage_distance(class_distance), right=True).clamp_max(
         levels

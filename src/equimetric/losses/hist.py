@@ -82,12 +82,12 @@ class HypergraphTuplets(nn.Module):
 
     def incidence(self, distance: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """(B, E) H: how much each sample belongs to each class of the batch, 0 in the columns of absent classes."""
-        group, number = ops.special.group_rows(labels)
-        own = group[:, None] == torch.arange(number, device=group.device)
-        present = (own if weight is None else own & (weight > 0)[:, None]).any(0)
-        classes = labels.new_zeros(number).scatter(0, group, labels)
-        others = (-self.alpha * distance[:, classes]).exp()
-        return torch.where(own, 1.0, others) * present
+        group, num_classes = ops.special.group_rows(labels)
+        is_member = group[:, None] == torch.arange(num_classes, device=group.device)
+        present = (is_member if weight is None else is_member & (weight > 0)[:, None]).any(0)
+        classes = labels.new_zeros(num_classes).scatter(0, group, labels)
+        soft_membership = (-self.alpha * distance[:, classes]).exp()
+        return torch.where(is_member, 1.0, soft_membership) * present
 
     def classify(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy of (B, C) logits."""

@@ -20,7 +20,7 @@ from equimetric.search_space import Integer
     search={"num_nodes": Integer(33, 201)},
 )
 def histogram(pairs: Pairs, *, num_nodes: Annotated[int, Range(2)] = 101) -> Tensor:
-    """The probability that a random negative pair is more similar than a random positive pair.
+    """Minimize the probability that a random negative pair is more similar than a random positive pair.
 
     h^±_r = mean over pairs of [1 − |s − t_r|/Δ]₊ at the nodes t_r = −1 + rΔ, Δ = 2/(num_nodes − 1);
     L = Σ_r h⁻_r Σ_{q≤r} h⁺_q.

@@ -21,9 +21,9 @@ class MessageLayer(nn.Module):
     α_ij = e^{s_ij} / (1 + Σ_j e^{s_ij}), s_ij = q_i·k_j / √(dim/heads): a softmax with one silent logit 0.
     """
 
-    def __init__(self, dim: int, heads: int, hidden: int, chance: float) -> None:
+    def __init__(self, dim: int, heads: int, hidden: int, dropout_p: float) -> None:
         super().__init__()
-        self.heads, self.chance = heads, chance
+        self.heads, self.dropout_p = heads, dropout_p
         self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
         self.widen, self.narrow = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
         self.norm_messages, self.norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
@@ -47,12 +47,12 @@ class MessageLayer(nn.Module):
         if counts is not None:
             scores = scores + counts.to(scores).log()
         attention = torch.cat([torch.zeros_like(scores[..., :1]), scores], 2).softmax(2)[..., 1:]
-        received = (self.drop(attention) @ value).transpose(0, 1).flatten(1)
-        return ops.special.linear(self.out, received)
+        attended = (self.drop(attention) @ value).transpose(0, 1).flatten(1)
+        return ops.special.linear(self.out, attended)
 
     def drop(self, values: Tensor) -> Tensor:
         """Dropout in training."""
-        return dropout(values, self.chance, self.training)
+        return dropout(values, self.dropout_p, self.training)
 
 
 @loss(
@@ -120,11 +120,11 @@ class IntraBatchConnections(nn.Module):
 
     def refine(self, embeddings: Tensor, counts: Tensor | None = None) -> Tensor:
         """(B, D) embeddings after all messages; with `concat` (B, D · layers)."""
-        vectors, every = ops.special.linear(self.start, ops.unit(embeddings)), []
+        vectors, outputs = ops.special.linear(self.start, ops.unit(embeddings)), []
         for layer in self.layers:
             vectors = layer(vectors, counts)
-            every.append(vectors)
-        return torch.cat(every, 1) if self.concat else vectors
+            outputs.append(vectors)
+        return torch.cat(outputs, 1) if self.concat else vectors
 
     def classify(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The smoothed cross-entropy of (B, C) logits."""

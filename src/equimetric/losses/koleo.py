@@ -20,10 +20,10 @@ from equimetric.pairs import Pairs
     known_as=("KoLeoLoss", "KozachenkoLeonenko"),
 )
 def koleo(pairs: Pairs, *, epsilon: PositiveFloat = 1e-8) -> Tensor:
-    """Estimated entropy of the embeddings, negated; add it to any objective with a small weight.
+    """Maximize the estimated entropy of the embeddings; add it to any objective with a small weight.
 
     L = −mean_i log(min_{j≠i} d_ij + ε), over all other samples of the batch, of any label.
     """
     nearest = ops.special.row_min(pairs.distance(), pairs.mask)[:, 0]
-    alone = ~ops.has_any(pairs.mask)
-    return ops.mean(-(nearest.masked_fill(alone, 1.0) + epsilon).log(), ~alone)
+    has_no_pair = ~ops.has_any(pairs.mask)
+    return ops.mean(-(nearest.masked_fill(has_no_pair, 1.0) + epsilon).log(), ~has_no_pair)

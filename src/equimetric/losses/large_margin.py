@@ -21,9 +21,9 @@ def multiply_angle(cosine: Tensor, m: int) -> Tensor:
 
     cos(mθ) is the Chebyshev polynomial T_m(cos θ), T_n = 2 cos θ T_{n−1} − T_{n−2}; the segment k has no gradient.
     """
-    before, chebyshev = torch.ones_like(cosine), cosine
+    previous, chebyshev = torch.ones_like(cosine), cosine
     for _ in range(m - 1):
-        before, chebyshev = chebyshev, 2 * cosine * chebyshev - before
+        previous, chebyshev = chebyshev, 2 * cosine * chebyshev - previous
     segment = (cosine.detach().clamp(-1, 1).acos() * m / pi).floor().clamp_max(m - 1)
     return (1 - 2 * (segment % 2)) * chebyshev - 2 * segment
 
@@ -66,8 +66,8 @@ class LargeMarginSoftmax(nn.Module):
         self.reduction = reduction
         self.register_buffer("iteration", torch.zeros((), dtype=torch.int64))
 
-    def annealing(self, dtype: torch.dtype) -> Tensor:
-        """λ_t of this step; counts the step in training."""
+    def step_lambda(self, dtype: torch.dtype) -> Tensor:
+        """Compute λ_t of this step; counts the step in training."""
         steps = 1 + self.lambda_gamma * self.iteration.to(dtype)
         if self.training:
             self.iteration += 1
@@ -77,13 +77,13 @@ class LargeMarginSoftmax(nn.Module):
         """The loss of pairs of raw queries and class weights."""
         return self.classify(pairs, pairs.similarity, target_product(pairs))
 
-    def classify(self, pairs: Pairs, logits: Tensor, length: Tensor | float) -> Tensor:
-        """Cross-entropy of logits length · cos θ, the target's replaced by length · (λ cos θ + ψ(θ)) / (1 + λ)."""
-        blend = self.annealing(logits.dtype)
+    def classify(self, pairs: Pairs, logits: Tensor, norm_product: Tensor | float) -> Tensor:
+        """Cross-entropy of logits a cos θ, the target's a (λ cos θ + ψ(θ)) / (1 + λ), a = `norm_product`."""
+        lam = self.step_lambda(logits.dtype)
 
         def add_margin(product: Tensor) -> Tensor:
-            cosine = divide_by_length(product, length)
-            return length * (blend * cosine + multiply_angle(cosine, self.m)) / (1 + blend)
+            cosine = divide_by_norm(product, norm_product)
+            return norm_product * (lam * cosine + multiply_angle(cosine, self.m)) / (1 + lam)
 
         return ops.cross_entropy(
             ops.special.replace_positives(logits, pairs, add_margin), pairs, reduction=self.reduction
@@ -97,10 +97,10 @@ def target_product(pairs: Pairs) -> Tensor:
             "a margin that multiplies the angle needs the lengths of embeddings and class weights; "
             "use references='proxies' with per_class=1 and without a bias"
         )
-    lengths: Tensor = torch.linalg.vector_norm(pairs.queries.embeddings, dim=1) * pairs.queries.target_length
-    return lengths[:, None]
+    norms: Tensor = torch.linalg.vector_norm(pairs.queries.embeddings, dim=1) * pairs.queries.target_length
+    return norms[:, None]
 
 
-def divide_by_length(product: Tensor, length: Tensor | float) -> Tensor:
-    """Product / (Q, 1) length: the cosine where the class is the query's own; 0 for a query of length 0."""
-    return product / (torch.threshold(length, 1e-12, 1.0) if isinstance(length, Tensor) else length)
+def divide_by_norm(product: Tensor, norm: Tensor | float) -> Tensor:
+    """Product / (Q, 1) norm: the cosine where the class is the query's own; 0 for a query of norm 0."""
+    return product / (torch.threshold(norm, 1e-12, 1.0) if isinstance(norm, Tensor) else norm)

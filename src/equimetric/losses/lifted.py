@@ -22,7 +22,7 @@ from equimetric.search_space import Uniform
     known_as=("LiftedStructureLoss", "LiftedStructLoss"),
 )
 def lifted(pairs: Pairs, *, margin: float = 1.0) -> Tensor:
-    """Every positive pair competes with all negatives of both its ends.
+    """Compare every positive pair with all negatives of both its ends.
 
     J_ij = log(Σ_{k∈N_i} e^{margin − d_ik} + Σ_{l∈N_j} e^{margin − d_jl}) + d_ij, L = mean_{positives} ½ [J]₊²;
     the mean over ordered pairs is the paper's 1/(2|P|) Σ over unordered ones. The paper trains on raw embeddings
@@ -34,4 +34,4 @@ def lifted(pairs: Pairs, *, margin: float = 1.0) -> Tensor:
     has_negatives = ops.has_any(pairs.negative)
     both_ends = torch.logaddexp(negatives[:, None], negatives[positive.columns])
     compared = positive.mask & (has_negatives[:, None] | has_negatives[positive.columns])
-    return ops.mean((both_ends + positive.at(distance)).relu().square() / 2, compared, positive.weight)
+    return ops.mean((both_ends + positive.gather(distance)).relu().square() / 2, compared, positive.weight)

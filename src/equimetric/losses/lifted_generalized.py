@@ -22,13 +22,13 @@ from equimetric.search_space import Uniform
     known_as=("GeneralizedLiftedStructureLoss",),
 )
 def lifted_generalized(pairs: Pairs, *, margin: float = 1.0, reduction: Literal["valid", "batch"] = "batch") -> Tensor:
-    """All positives of an anchor together compete with all its negatives.
+    """Compare all positives of an anchor together with all its negatives.
 
     L = 1/B Σ_i [log Σ_{j∈P_i} e^{d_ij} + log Σ_{k∈N_i} e^{margin − d_ik}]₊, with −s for d in the cosine geometry. An
     anchor without positives or negatives gives 0; `reduction='valid'` leaves it out of the mean.
     """
     positive = ops.positives(pairs)
-    positives = ops.log_sum_exp(-positive.at(pairs.similarity), positive.mask, positive.weight)
+    positives = ops.log_sum_exp(-positive.gather(pairs.similarity), positive.mask, positive.weight)
     negatives = ops.log_sum_exp(margin + pairs.similarity, pairs.negative, pairs.weight)
     valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
     return ops.special.reduce_rows((positives + negatives).relu(), valid, reduction, choices=("valid", "batch"))

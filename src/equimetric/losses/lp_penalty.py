@@ -23,11 +23,11 @@ from equimetric.search_space import Choice
     search={"power": Choice((1, 2))},
 )
 def lp(pairs: Pairs, *, p: Annotated[float, Range(1.0)] = 2.0, power: Annotated[float, Range(1.0)] = 1.0) -> Tensor:
-    """Short vectors: add it to any objective, with a small weight.
+    """Penalize the Lp norm of embeddings or proxies; add it to any objective, with a small weight.
 
     L = mean_i ‖x_i‖_p^power of the embeddings as the network gives them; of the proxies of the other terms with
     references='proxy_set'.
     """
     vectors = ops.require.queries(pairs, "lp").embeddings
-    lengths: Tensor = torch.linalg.vector_norm(vectors, ord=p, dim=1)
-    return ops.mean(lengths if power == 1 else lengths**power)
+    norms: Tensor = torch.linalg.vector_norm(vectors, ord=p, dim=1)
+    return ops.mean(norms if power == 1 else norms**power)

@@ -32,7 +32,7 @@ def magface(
     lam: NonNegativeFloat = 35.0,
     scale: PositiveFloat = 64.0,
 ) -> Tensor:
-    """Classify by angle with a margin for easy samples to be long, and a pull on all of them to be long.
+    """Classify by angle with a margin that grows with the norm, and reward large norms, so the norm measures quality.
 
     L = mean_i −log softmax(z_i)_{y_i} + lam · mean_i (a_i / longest² + 1 / a_i), a = ‖x‖ cut to [shortest, longest],
     z_c = scale · cos θ_c, z_y = scale · cos(θ_y + m(a)) where cos θ_y > 0, m(a) in radians rises from `least_margin` at
@@ -40,13 +40,13 @@ def magface(
     """
     if not shortest < longest:
         raise EquimetricError(f"magface needs shortest < longest, got {shortest} and {longest}")
-    cosine, lengths = ops.special.split_lengths(pairs, "magface")
-    lengths = lengths.clamp(shortest, longest)
-    margin = least_margin + (most_margin - least_margin) / (longest - shortest) * (lengths - shortest)
+    cosine, norms = ops.special.cosine_and_norm(pairs, "magface")
+    norms = norms.clamp(shortest, longest)
+    margin = least_margin + (most_margin - least_margin) / (longest - shortest) * (norms - shortest)
 
     def add_margin(cosine: Tensor) -> Tensor:
         return torch.where(cosine > 0, add_angle(cosine, margin), cosine)
 
     logits = scale * ops.special.replace_positives(cosine, pairs, add_margin)
-    pull = (lengths / longest**2 + 1 / lengths)[:, 0]
+    pull = (norms / longest**2 + 1 / norms)[:, 0]
     return ops.cross_entropy(logits, pairs) + lam * ops.mean(pull)

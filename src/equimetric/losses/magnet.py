@@ -86,25 +86,27 @@ class Magnet(nn.Module):
     def forward(self, pairs: Pairs) -> Tensor:
         """The loss of a batch."""
         if self.clusters is None:
-            return ops.mean(self.values(pairs, None))
+            return ops.mean(self.sample_losses(pairs, None))
         index = ops.require.rows_of_training_set(pairs, "magnet", images=len(self.clusters))
-        values = self.values(pairs, self.clusters[index])
+        values = self.sample_losses(pairs, self.clusters[index])
         if self.training:
             present = slice(None) if pairs.query_weight is None else pairs.query_weight > 0
             self.record(index[present], values[present])
         return ops.mean(values)
 
-    def values(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
+    def sample_losses(self, pairs: Pairs, cluster: Tensor | None) -> Tensor:
         """(B,) the loss of each sample; samples of a class with the same `cluster`, or of a class, are a cluster."""
         embeddings, labels = ops.require.whole_batch(pairs, "magnet")
-        column, number = ops.special.group_rows(*([labels] if cluster is None else [labels, cluster]))
+        column, num_clusters = ops.special.group_rows(*([labels] if cluster is None else [labels, cluster]))
         counts = torch.ones_like(embeddings[:, 0]) if pairs.query_weight is None else pairs.query_weight.to(embeddings)
-        sizes = embeddings.new_zeros(number).index_add(0, column, counts)
-        sums = embeddings.new_zeros(number, embeddings.shape[1]).index_add(0, column, counts[:, None] * embeddings)
+        sizes = embeddings.new_zeros(num_clusters).index_add(0, column, counts)
+        sums = embeddings.new_zeros(num_clusters, embeddings.shape[1]).index_add(
+            0, column, counts[:, None] * embeddings
+        )
         means = ops.divide(sums, sizes[:, None])
-        own = (embeddings - means.index_select(0, column)).square().sum(1)
-        variance = (torch.dot(counts, own) / (counts.sum() - 1).clamp_min(1)).clamp_min(MIN_VARIANCE)
-        other_class = labels[:, None] != labels.new_zeros(number).scatter(0, column, labels)
+        squared_deviation = (embeddings - means.index_select(0, column)).square().sum(1)
+        variance = (torch.dot(counts, squared_deviation) / (counts.sum() - 1).clamp_min(1)).clamp_min(MIN_VARIANCE)
+        other_class = labels[:, None] != labels.new_zeros(num_clusters).scatter(0, column, labels)
         distance = ops.special.squared_distance(embeddings, means)
-        repelled = ops.log_sum_exp(distance * (-0.5 / variance), other_class & (sizes > 0))
-        return (own / (2 * variance) + self.alpha + repelled).relu()
+        repulsion = ops.log_sum_exp(distance * (-0.5 / variance), other_class & (sizes > 0))
+        return (squared_deviation / (2 * variance) + self.alpha + repulsion).relu()

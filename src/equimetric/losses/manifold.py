@@ -32,7 +32,7 @@ class ManifoldSimilarity(nn.Module):
     """A sample must be closer to the proxy of its meta-class than to others, along the manifold of the batch.
 
     S = e^{2[cos]₊} between all samples and `proxies` proxies, 0 with themselves; S̄ = D^{−½} S D^{−½}, D the row sums;
-    F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that goes on with probability `alpha`.
+    F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that continues with probability `alpha`.
     L = ℓ(F) + `context` · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}) over the proxies k
     of other meta-classes with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
     0 … classes − 1 are grouped into meta-classes at random, of sizes as equal as possible, by `seed`. A walk passes a
@@ -61,23 +61,23 @@ class ManifoldSimilarity(nn.Module):
         """The loss of a batch."""
         embeddings = ops.require.batch_embeddings(pairs, "manifold", dim=self.proxies.shape[1])
         labels = ops.require.class_labels(pairs, "manifold", classes=len(self.meta_classes))
-        finer = torch.promote_types(embeddings.dtype, self.proxies.dtype)
-        nodes = ops.unit(torch.cat([embeddings.to(finer), self.proxies.to(finer)]))
-        own = self.meta_classes[labels][:, None]
-        reached, alike = random_walks(nodes, pairs, self.alpha)
-        return self.compare(reached, own) + self.context * self.compare(alike, own)
+        dtype = torch.promote_types(embeddings.dtype, self.proxies.dtype)
+        nodes = ops.unit(torch.cat([embeddings.to(dtype), self.proxies.to(dtype)]))
+        target = self.meta_classes[labels][:, None]
+        walks, cosines = random_walks(nodes, pairs, self.alpha)
+        return self.compare(walks, target) + self.context * self.compare(cosines, target)
 
     def proxy_sets(self) -> list[tuple[Tensor, Tensor]]:
         """The proxies that stand for meta-classes of some class, and which these are."""
         rows = torch.unique(self.meta_classes)
         return [(self.proxies[rows], rows)]
 
-    def compare(self, similarity: Tensor, own: Tensor) -> Tensor:
-        """ℓ of (B, K) similarities to the proxies, `own` (B, 1) those of the samples' meta-classes."""
-        violation = similarity - similarity.gather(1, own) + self.margin
+    def compare(self, similarity: Tensor, target: Tensor) -> Tensor:
+        """ℓ of (B, K) similarities to the proxies, `target` (B, 1) those of the samples' meta-classes."""
+        violation = similarity - similarity.gather(1, target) + self.margin
         # Not "≥ 0", which would leave NaN out.
-        counted = (~(violation < 0)).scatter(1, own, False)
-        return ops.mean(ops.log1p_sum_exp(violation, counted))
+        violates = (~(violation < 0)).scatter(1, target, False)
+        return ops.mean(ops.log1p_sum_exp(violation, violates))
 
 
 def random_walks(nodes: Tensor, pairs: Pairs, alpha: float) -> tuple[Tensor, Tensor]:
@@ -86,17 +86,17 @@ def random_walks(nodes: Tensor, pairs: Pairs, alpha: float) -> tuple[Tensor, Ten
     With H = (I − αW^½S̄W^½)^{−1}, W the weights, F_ij = (1 − α) H_ij / √(w_i w_j) between different nodes i and j; of
     the w_i copies of i, one of which a walk starts at, Σ F_ii² = (1 − α)² (1 + (H_ii² − 1) / w_i).
     """
-    number = len(pairs.similarity)
-    weight = nodes.new_ones(number) if pairs.query_weight is None else pairs.query_weight.to(nodes)
-    root = torch.cat([weight, nodes.new_ones(len(nodes) - number)]).sqrt()
-    itself = torch.eye(len(nodes), dtype=nodes.dtype, device=nodes.device)
-    joined = 1 - itself
-    joined[:number, :number] = pairs.mask.to(nodes.dtype)
-    affinity = (2 * (nodes @ nodes.T).relu()).exp() * joined
+    num_samples = len(pairs.similarity)
+    weight = nodes.new_ones(num_samples) if pairs.query_weight is None else pairs.query_weight.to(nodes)
+    root = torch.cat([weight, nodes.new_ones(len(nodes) - num_samples)]).sqrt()
+    eye = torch.eye(len(nodes), dtype=nodes.dtype, device=nodes.device)
+    connected = 1 - eye
+    connected[:num_samples, :num_samples] = pairs.mask.to(nodes.dtype)
+    affinity = (2 * (nodes @ nodes.T).relu()).exp() * connected
     scale = root * (affinity @ root.square()).rsqrt()
-    walks: Tensor = torch.linalg.inv(itself - alpha * scale[:, None] * affinity * scale)
-    samples, proxies = walks[:number], walks[number:]
+    inverse: Tensor = torch.linalg.inv(eye - alpha * scale[:, None] * affinity * scale)
+    samples, proxies = inverse[:num_samples], inverse[num_samples:]
     present = weight > 0
-    lengths = torch.where(present, samples.square().sum(1) - 1 + weight, 1).sqrt()
-    reached = (1 - alpha) * samples[:, number:] / torch.where(present, weight, 1).sqrt()[:, None]
-    return reached, samples @ ops.unit(proxies).T / lengths[:, None]
+    norms = torch.where(present, samples.square().sum(1) - 1 + weight, 1).sqrt()
+    walks = (1 - alpha) * samples[:, num_samples:] / torch.where(present, weight, 1).sqrt()[:, None]
+    return walks, samples @ ops.unit(proxies).T / norms[:, None]

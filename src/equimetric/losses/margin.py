@@ -12,10 +12,10 @@ from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import Uniform
 
 
-def initial_offsets(given: int | Sequence[float] | Tensor, name: str) -> Tensor:
-    """(number,) zeros, or the values themselves."""
+def initial_offsets(values_or_count: int | Sequence[float] | Tensor, name: str) -> Tensor:
+    """(n,) zeros for a count n, or the values themselves."""
     try:
-        values = torch.as_tensor(given)
+        values = torch.as_tensor(values_or_count)
     except (TypeError, ValueError, RuntimeError):
         values = torch.zeros(0, 0)
     if not values.ndim and not values.is_floating_point() and values.dtype != torch.bool and values >= 1:
@@ -82,7 +82,7 @@ class MarginLoss(nn.Module):
         """The loss of pairs or triples."""
         if isinstance(selected, Triplets):
             return self.compute_listed(selected)
-        listed = isinstance(selected, TripletBand)
+        from_triplets = isinstance(selected, TripletBand)
         pairs = selected.as_pairs() if isinstance(selected, TripletBand) else selected
         distance, beta = pairs.distance(), self.boundary(pairs)
         pull = (self.alpha + distance - beta).relu()
@@ -91,7 +91,7 @@ class MarginLoss(nn.Module):
             push, pairs.negative, pairs.weight
         )
         active = (pairs.positive & (pull > 0)) | (pairs.negative & (push > 0))
-        regularised = pairs.positive if listed else pairs.mask
+        regularised = pairs.positive if from_triplets else pairs.mask
         value = value + self.nu * ops.special.masked_sum(beta.expand_as(distance), regularised, pairs.weight)
         return ops.special.ratio(value, ops.special.count(active, pairs.weight, value.dtype))
 
@@ -100,8 +100,8 @@ class MarginLoss(nn.Module):
         distance, beta = triplets.pairs.distance(), self.boundary(triplets.pairs)[triplets.anchor, 0]
         pull = (self.alpha + distance[triplets.anchor, triplets.positive] - beta).relu()
         push = (self.alpha - distance[triplets.anchor, triplets.negative] + beta).relu()
-        every = torch.ones_like(pull, dtype=torch.bool)
+        all_terms = torch.ones_like(pull, dtype=torch.bool)
         weight, anchor = triplets.weight, triplets.anchor
-        value = ops.special.masked_sum(pull + push + self.nu * beta, every, weight, anchor)
+        value = ops.special.masked_sum(pull + push + self.nu * beta, all_terms, weight, anchor)
         active = sum(ops.special.count(terms > 0, weight, value.dtype, anchor) for terms in (pull, push))
         return ops.special.ratio(value, torch.as_tensor(active))

@@ -19,7 +19,7 @@ from equimetric.search_space import Uniform
     exempt={"monotone": "the mean of all similarities is drawn to a target, whatever the labels"},
 )
 def mean_similarity(pairs: Pairs, *, target: float = 0.25) -> Tensor:
-    """Embeddings neither crowded nor spread out; add it to any objective.
+    """Pull the mean similarity of a batch towards a target; add it to any objective.
 
     L = (mean_ij s_ij − target)², over all pairs of a batch, each sample with itself included.
     """

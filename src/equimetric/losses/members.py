@@ -20,12 +20,12 @@ def equal_sizes(dim: int, members: int, loss: str) -> list[int]:
     return proportional_sizes(dim, [1] * members, loss)
 
 
-def proportional_sizes(dim: int, shares: Sequence[float], loss: str) -> list[int]:
+def proportional_sizes(dim: int, weights: Sequence[float], loss: str) -> list[int]:
     """Dimensions of the members of an embedding, integers in about this proportion."""
-    ends = [round(dim * share / sum(shares)) for share in accumulate(shares)]
+    ends = [round(dim * cumulative / sum(weights)) for cumulative in accumulate(weights)]
     sizes = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     if min(sizes) < 1:
-        raise EquimetricError(f"{len(shares)} members of loss {loss!r} cannot share an embedding of dimension {dim}")
+        raise EquimetricError(f"{len(weights)} members of loss {loss!r} cannot share an embedding of dimension {dim}")
     return sizes
 
 

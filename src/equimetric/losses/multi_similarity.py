@@ -25,13 +25,13 @@ SEARCH = {"alpha": Uniform(0.01, 100.0), "beta": Uniform(0.01, 100.0), "base": U
 def multi_similarity(
     pairs: Pairs, *, alpha: PositiveFloat = 2.0, beta: PositiveFloat = 50.0, base: float = 0.5
 ) -> Tensor:
-    """Weigh a pair by its own similarity and by how it stands among its anchor's other pairs.
+    """Weigh a pair by its own similarity and by its similarity relative to its anchor's other pairs.
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
     if pairs.known_empty():
         return ops.mean(torch.zeros_like(pairs.similarity[:, 0].detach()))
     positive = ops.positives(pairs)
-    pull = ops.log1p_sum_exp(alpha * (base - positive.at(pairs.similarity)), positive.mask, positive.weight) / alpha
+    pull = ops.log1p_sum_exp(alpha * (base - positive.gather(pairs.similarity)), positive.mask, positive.weight) / alpha
     push = ops.log1p_sum_exp(beta * (pairs.similarity - base), pairs.negative, pairs.weight) / beta
     return ops.mean(pull + push)

@@ -62,14 +62,16 @@ def npairs(
             )
         return soft_npairs(pairs, l2_reg, symmetric)
     chosen = ops.special.first_pairs(pairs, "npairs")
-    compared = chosen.present & ops.has_any(chosen.competes)
+    compared = chosen.is_pair & ops.has_any(chosen.competes)
     logits = chosen.logits(pairs.similarity)
-    values = against_own(logits, chosen.competes, None if pairs.weight is None else chosen.logits(pairs.weight))
+    values = diagonal_cross_entropy(
+        logits, chosen.competes, None if pairs.weight is None else chosen.logits(pairs.weight)
+    )
     if symmetric:
         weight = None if pairs.query_weight is None else pairs.query_weight[chosen.anchor].expand_as(logits)
-        values = (values + against_own(logits.T, chosen.competes.T & chosen.present, weight)) / 2
+        values = (values + diagonal_cross_entropy(logits.T, chosen.competes.T & chosen.is_pair, weight)) / 2
     if l2_reg:
-        anchors, positives = pair_lengths(pairs)
+        anchors, positives = squared_norms(pairs)
         values = values + l2_reg / 4 * (anchors[chosen.anchor] + positives[chosen.positive])
     return chosen.reduce(values, compared, len(pairs.similarity), reduction)
 
@@ -78,21 +80,21 @@ def soft_npairs(pairs: Pairs, l2_reg: float, symmetric: bool) -> Tensor:
     """The loss with all rows as anchors."""
     value = supcon(pairs, temperature=1.0)
     if symmetric:
-        own = None if pairs.query_weight is None else pairs.query_weight.expand(len(pairs.similarity.T), -1)
-        reverse = Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, own, geometry=pairs.geometry)
-        with ops.special.count_references(pairs):
+        weight = None if pairs.query_weight is None else pairs.query_weight.expand(len(pairs.similarity.T), -1)
+        reverse = Pairs(pairs.similarity.T, pairs.positive.T, pairs.negative.T, weight, geometry=pairs.geometry)
+        with ops.special.weigh_references(pairs):
             value = (value + supcon(reverse, temperature=1.0)) / 2
     if l2_reg:
-        anchors, positives = pair_lengths(pairs)
-        compared = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
-        wanted = ops.has_any(pairs.positive.T) & ops.has_any(pairs.negative.T)
-        value = value + l2_reg / 4 * ops.mean(anchors, compared)
-        with ops.special.count_references(pairs):
-            value = value + l2_reg / 4 * ops.mean(positives, wanted)
+        anchors, positives = squared_norms(pairs)
+        valid_anchors = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
+        valid_positives = ops.has_any(pairs.positive.T) & ops.has_any(pairs.negative.T)
+        value = value + l2_reg / 4 * ops.mean(anchors, valid_anchors)
+        with ops.special.weigh_references(pairs):
+            value = value + l2_reg / 4 * ops.mean(positives, valid_positives)
     return value
 
 
-def pair_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
+def squared_norms(pairs: Pairs) -> tuple[Tensor, Tensor]:
     """(Q,) ‖x‖² of the queries and (R,) of the references, which are the same or an explicit set."""
     queries = ops.require.queries(pairs, "npairs")
     query_squares = queries.embeddings.square().sum(1)
@@ -102,14 +104,14 @@ def pair_lengths(pairs: Pairs) -> tuple[Tensor, Tensor]:
     return query_squares, query_squares
 
 
-def against_own(logits: Tensor, competes: Tensor, weight: Tensor | None) -> Tensor:
+def diagonal_cross_entropy(logits: Tensor, competes: Tensor, weight: Tensor | None) -> Tensor:
     """(N,) log(1 + Σ_j w_ij e^{z_ij − z_ii}) over the j that compete with i: the cross-entropy of the diagonal.
 
     Marks i as its own competitor in `competes`.
     """
-    own = torch.arange(len(logits), device=logits.device)
+    index = torch.arange(len(logits), device=logits.device)
     if weight is not None:
-        itself = own[:, None] == own
-        logits = logits + weight.masked_fill(itself | ~competes, 1).log()
-    present = torch.where(competes.fill_diagonal_(True), logits, -torch.inf)
-    return torch.nn.functional.cross_entropy(present, own, reduction="none")
+        eye = index[:, None] == index
+        logits = logits + weight.masked_fill(eye | ~competes, 1).log()
+    logits_in_sum = torch.where(competes.fill_diagonal_(True), logits, -torch.inf)
+    return torch.nn.functional.cross_entropy(logits_in_sum, index, reduction="none")

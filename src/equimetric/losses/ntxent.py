@@ -1,4 +1,4 @@
-"""NT-Xent: every positive pair classified against its anchor's negatives."""
+"""NT-Xent: classify every positive pair against its anchor's negatives."""
 
 from torch import Tensor
 

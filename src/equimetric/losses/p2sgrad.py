@@ -19,7 +19,7 @@ from equimetric.pairs import Pairs
     exempt={"monotone": "the target of other classes is a right angle: beyond it they are pulled closer"},
 )
 def p2sgrad(pairs: Pairs, *, reduction: RowReduction = "mean") -> Tensor:
-    """The cosine to the right class must be 1 and to the others 0; nothing to tune.
+    """Regress the cosine to the right class to 1 and to the others to 0; nothing to tune.
 
     L = mean_i ½ Σ_c (cos θ_ic − 1[c = y_i])², so that ∂L_i/∂cos θ_ic = cos θ_ic − 1[c = y_i] whatever the number of
     classes: the gradient of softmax with its probability replaced by the cosine, which is all that the paper defines.

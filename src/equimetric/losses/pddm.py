@@ -43,19 +43,19 @@ class PositionDependentMetric(nn.Module):
         self.readout = nn.Linear(hidden, 1)
         self.a, self.b, self.lam = a, b, lam
 
-    def score(self, one: Tensor, other: Tensor) -> Tensor:
+    def score(self, left: Tensor, right: Tensor) -> Tensor:
         """(…,) learned similarity of (…, D) embeddings; symmetric."""
-        return self.compare(self.add_position(one), self.add_position(other))
+        return self.compare(self.add_position(left), self.add_position(right))
 
     def add_position(self, embeddings: Tensor) -> Tensor:
         """(…, D + H) embeddings with their share of W_v v + b_v: that of a pair is the sum of two."""
         return torch.cat([embeddings, ops.special.linear(self.position, embeddings) / 2], -1)
 
-    def compare(self, one: Tensor, other: Tensor) -> Tensor:
+    def compare(self, left: Tensor, right: Tensor) -> Tensor:
         """(…,) learned similarity of (…, D + H) embeddings with their positions."""
         dim = self.difference.in_features
-        difference = ops.unit(ops.special.linear(self.difference, (one[..., :dim] - other[..., :dim]).abs()).relu())
-        position = ops.unit((one[..., dim:] + other[..., dim:]).relu())
+        difference = ops.unit(ops.special.linear(self.difference, (left[..., :dim] - right[..., :dim]).abs()).relu())
+        position = ops.unit((left[..., dim:] + right[..., dim:]).relu())
         joint = ops.special.linear(self.joint, torch.cat([difference, position], -1)).relu()
         return ops.special.linear(self.readout, joint).squeeze(-1)
 

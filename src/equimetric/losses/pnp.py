@@ -38,7 +38,7 @@ def pnp(
     b: PositiveFloat = 2.0,
     include_query: bool = False,
 ) -> Tensor:
-    """The soft number of negatives that stand before each positive, through a function of it.
+    """Penalize a function of the soft number of negatives ranked before each positive.
 
     L = mean_q 1/|P_q| Σ_{i∈P_q} f(R_i), R_i = Σ_{n∈N_q} σ((s_qn − s_qi)/τ), over queries with positives. Variants: 'O'
     f = R; 'Iu' (1 + R) log(1 + R) and 'Ib' (bR − log(1 + bR))/b², whose derivative grows with R; 'Ds' log(1 + R) and
@@ -56,12 +56,12 @@ def pnp(
         raise unknown_name("variant", variant, penalties)
     valid = ops.has_any(pairs.positive)
     if include_query:
-        pairs = pairs.add_query(pairs.own_similarity(), positive=True)
+        pairs = pairs.add_query(pairs.self_similarity(), positive=True)
     logits, positive = pairs.similarity / tau, ops.special.list_positives(pairs)
-    positive_logits = positive.at(logits)
+    positive_logits = positive.gather(logits)
     total = logits.sum(1) * 0
-    for some, own in positive.split(positive_logits):
-        penalty = penalties[variant](soft_rank(own, logits, pairs.negative, pairs.weight))
-        total = total + ops.row_sum(penalty, some.mask, some.weight)
-    number = ops.row_sum(torch.ones_like(positive_logits), positive.mask, positive.weight)
-    return ops.mean(ops.divide(total, number), valid)
+    for part, part_logits in positive.split(positive_logits):
+        penalty = penalties[variant](soft_rank(part_logits, logits, pairs.negative, pairs.weight))
+        total = total + ops.row_sum(penalty, part.mask, part.weight)
+    num_positives = ops.row_sum(torch.ones_like(positive_logits), positive.mask, positive.weight)
+    return ops.mean(ops.divide(total, num_positives), valid)

@@ -31,15 +31,15 @@ def proxy_anchor(
     similarity, positive, negative, weight = (pairs.similarity.T, pairs.positive.T, pairs.negative.T, pairs.weight)
     # An anchor is a column of the pairs: its weight is the column's multiplicity times that of each sample.
     multiplicity = similarity.new_ones(len(similarity)) if weight is None or not len(weight) else weight.amax(0)
-    share = None if weight is None else weight.T / multiplicity.where(multiplicity > 0, 1.0)[:, None]
+    sample_weight = None if weight is None else weight.T / multiplicity.where(multiplicity > 0, 1.0)[:, None]
     if pairs.query_weight is not None:
-        share = pairs.query_weight.expand_as(similarity) * (1.0 if share is None else share)
-    pull = ops.log1p_sum_exp(alpha * (delta - similarity), positive, share)
-    push = ops.log1p_sum_exp(alpha * (similarity + delta), negative, share)
+        sample_weight = pairs.query_weight.expand_as(similarity) * (1.0 if sample_weight is None else sample_weight)
+    pull = ops.log1p_sum_exp(alpha * (delta - similarity), positive, sample_weight)
+    push = ops.log1p_sum_exp(alpha * (similarity + delta), negative, sample_weight)
     if reduction == "none":
         return pull + push
     if reduction != "mean":
         raise unknown_name("reduction", reduction, ("mean", "none"))
     # Means over the proxies, not over the queries.
-    present = multiplicity * ops.has_any(positive)
-    return ops.divide(pull @ present, present.sum()) + ops.divide(push @ multiplicity, multiplicity.sum())
+    present_weight = multiplicity * ops.has_any(positive)
+    return ops.divide(pull @ present_weight, present_weight.sum()) + ops.divide(push @ multiplicity, multiplicity.sum())

@@ -43,7 +43,7 @@ def proxy_triplet(
     # A margin on longer vectors is a smaller one on unit vectors.
     scale = embedding_multiplier**2
     if reduction == "none" and isinstance(selected, Pairs):
-        own = ops.row_sum(selected.similarity, selected.positive)[:, None]
-        violation = (selected.similarity - own + margin / scale).relu()
+        positive_similarity = ops.row_sum(selected.similarity, selected.positive)[:, None]
+        violation = (selected.similarity - positive_similarity + margin / scale).relu()
         return scale * ops.row_mean(violation, selected.negative, selected.weight)
     return scale * ops.triplet_sum(selected, margin / scale, reduction=NAMES.get(reduction, reduction))

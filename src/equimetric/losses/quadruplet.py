@@ -28,5 +28,5 @@ def quadruplet(pairs: Pairs, *, margin1: float = 0.2, margin2: float = 0.1, squa
     """
     distance = pairs.distance()
     pairs = pairs.replace(similarity=-(distance.square() if squared else distance))
-    triplets = ops.special.separable(partial(ops.triplet_sum, margin=margin1, reduction="mean"), pairs)
+    triplets = ops.special.compute_separable(partial(ops.triplet_sum, margin=margin1, reduction="mean"), pairs)
     return triplets + ops.special.quadruplet_mean(pairs, margin2)

@@ -41,7 +41,7 @@ def ranked_list(
     L⁻_i = Σ w⁻ v⁻ / Σ w⁻ over negatives with v⁻ = α − d > 0, w⁻ = e^{Tn v⁻}; weights w are held constant.
     """
     distance, positive = pairs.distance(), ops.positives(pairs)
-    pull = ops.special.row_violation(positive.at(distance) - (alpha - margin), positive.mask, positive.weight, Tp)
+    pull = ops.special.row_violation(positive.gather(distance) - (alpha - margin), positive.mask, positive.weight, Tp)
     push = ops.special.row_violation(alpha - distance, pairs.negative, pairs.weight, Tn)
     if form == "convex":
         lam = 0.5 if lam is None else lam

@@ -18,7 +18,7 @@ from equimetric.pairs import Pairs
     search=SEARCH,
 )
 def raw(pairs: Pairs, *, alpha: PositiveFloat = 2.0, beta: PositiveFloat = 50.0, base: float = 0.5) -> Tensor:
-    """Relative and absolute weights: term by term the multi-similarity loss.
+    """Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """

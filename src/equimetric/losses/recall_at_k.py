@@ -34,7 +34,7 @@ def recall_at_k_surrogate(
     include_query: bool = False,
     simix: bool = False,
 ) -> Tensor:
-    """Share of the positives that are among the first k, with soft ranks and soft counts.
+    """Maximize the fraction of positives among the first k, with soft ranks and soft counts.
 
     r_qi = 1 + Σ_{j≠i} σ((s_qj − s_qi)/τ₂), R_q^k = min(Σ_{i∈P_q} σ((k − r_qi)/τ₁), k) / min(k, |P_q|);
     L = mean_q (1 − mean_{k∈ks} R_q^k), k at most the size of the batch; never 0, as σ(0) = ½ for a first rank at k = 1.
@@ -45,10 +45,10 @@ def recall_at_k_surrogate(
     if simix:
         pairs = mix_pairs(pairs)
     if include_query:
-        own = pairs.similarity.diagonal() if simix else pairs.own_similarity()
-        pairs = pairs.add_query(own, positive=False)
+        self_similarity = pairs.similarity.diagonal() if simix else pairs.self_similarity()
+        pairs = pairs.add_query(self_similarity, positive=False)
     # Mixing joins rows; from here on they meet only in the mean.
-    return ops.special.separable(
+    return ops.special.compute_separable(
         partial(soft_recall, ks=ranks, tau1=tau1, tau2=tau2, include_query=include_query), pairs
     )
 
@@ -72,33 +72,35 @@ def soft_recall(pairs: Pairs, *, ks: Sequence[int], tau1: float, tau2: float, in
     logits = pairs.similarity / tau2
     size = 1 + ops.row_sum(torch.ones_like(logits), pairs.mask, pairs.weight)
     k = torch.minimum(logits.new_tensor(list(ks))[None, :], size[:, None])
-    found = (k + logits.sum(1, keepdim=True)) * 0
+    num_retrieved = (k + logits.sum(1, keepdim=True)) * 0
     positive = ops.special.list_positives(pairs)
-    for some, own in positive.split(positive.at(logits)):
+    for part, part_logits in positive.split(positive.gather(logits)):
         # The sum holds σ(0) = ½ for the positive itself, which counts 1.
-        rank = 0.5 + soft_rank(own, logits, ranked, pairs.weight)
-        first = torch.sigmoid((k[:, :, None] - rank[:, None]) / tau1)
-        found = found + ops.row_sum(first, some.mask[:, None], None if some.weight is None else some.weight[:, None])
-    number = ops.row_sum(torch.ones_like(logits), pairs.positive, pairs.weight)[:, None]
-    recall = torch.minimum(found, k) / torch.minimum(k, number).clamp_min(1)
+        rank = 0.5 + soft_rank(part_logits, logits, ranked, pairs.weight)
+        in_top_k = torch.sigmoid((k[:, :, None] - rank[:, None]) / tau1)
+        num_retrieved = num_retrieved + ops.row_sum(
+            in_top_k, part.mask[:, None], None if part.weight is None else part.weight[:, None]
+        )
+    num_positives = ops.row_sum(torch.ones_like(logits), pairs.positive, pairs.weight)[:, None]
+    recall = torch.minimum(num_retrieved, k) / torch.minimum(k, num_positives).clamp_min(1)
     return ops.mean(1 - recall.mean(1), ops.has_any(pairs.positive) & ops.has_any(pairs.negative))
 
 
-def mix_pairs(pairs: Pairs, share: Tensor | None = None) -> Pairs:
+def mix_pairs(pairs: Pairs, lam: Tensor | None = None) -> Pairs:
     """The batch with a virtual sample v = a x_i + (1 − a) x_j for every two samples i < j of a class.
 
     Virtual samples are not scaled to unit length, so s(v, z) = a s_iz + (1 − a) s_jz: mixing similarities is enough.
-    They follow the real samples as queries, positives and negatives. `share` holds each pair's a, in order of (i, j).
+    They follow the real samples as queries, positives and negatives. `lam` holds each pair's a, in order of (i, j).
     """
     _, labels = ops.require.whole_batch(pairs, "recall_at_k_surrogate")
     first, second = pairs.positive.triu().nonzero(as_tuple=True)
-    if share is None:
-        share = torch.rand(len(first), dtype=pairs.similarity.dtype, device=labels.device)
+    if lam is None:
+        lam = torch.rand(len(first), dtype=pairs.similarity.dtype, device=labels.device)
 
     def mix(rows: Tensor) -> Tensor:
-        return torch.cat([rows, share[:, None] * rows[first] + (1 - share)[:, None] * rows[second]])
+        return torch.cat([rows, lam[:, None] * rows[first] + (1 - lam)[:, None] * rows[second]])
 
     labels = torch.cat([labels, labels[first]])
     same = labels[:, None] == labels[None, :]
-    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    return Pairs(mix(mix(pairs.similarity).T).T, same & ~itself, ~same, geometry=pairs.geometry)
+    eye = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    return Pairs(mix(mix(pairs.similarity).T).T, same & ~eye, ~same, geometry=pairs.geometry)

@@ -16,7 +16,7 @@ from equimetric.pairs import Pairs
     takes="batch",
 )
 def regular_face(pairs: Pairs) -> Tensor:
-    """Every proxy far from the nearest one of another class; add it to an objective with proxies.
+    """Push every proxy away from the nearest one of another class; add it to an objective with proxies.
 
     L = mean_c max_{k: class(k) ≠ class(c)} cos(w_c, w_k); several centres of one class do not repel one another.
     """

@@ -21,7 +21,7 @@ from equimetric.search_space import LogUniform, Uniform
     known_as=("SigLIP", "SigLipLoss", "SigmoidContrastiveLoss"),
 )
 class SigmoidLoss(nn.Module):
-    """Whether a pair is positive, decided for every pair by itself: no softmax ties the pairs of a batch together.
+    """Classify each pair independently as positive or negative: no softmax ties the pairs of a batch together.
 
     L = 1/B Σ_i Σ_j −log σ(± (e^τ s_ij + b)), + for positives, − for negatives; τ and b are learned, from
     e^τ = `initial_scale` and b = `initial_bias`. For pairs of two encoders, such as images with their texts, give one

@@ -20,7 +20,7 @@ from equimetric.search_space import LogUniform
     exempt={"monotone": "a positive that moves closer can fall in soft precision where it overtakes positives only"},
 )
 def smooth_ap(pairs: Pairs, *, tau: PositiveFloat = 0.01, include_query: bool = False) -> Tensor:
-    """Average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".
+    """Maximize the average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".
 
     G_ij = σ((s_qj − s_qi)/τ), AP_q = 1/|P_q| Σ_{i∈P_q} (1 + Σ_{j∈P_q, j≠i} G_ij) / (1 + Σ_{j≠i} G_ij);
     L = mean_q (1 − AP_q) = mean_q 1/|P_q| Σ_i n_i / (1 + p_i + n_i), n_i and p_i the sums over negatives and over the
@@ -29,20 +29,20 @@ def smooth_ap(pairs: Pairs, *, tau: PositiveFloat = 0.01, include_query: bool = 
     """
     valid = ops.has_any(pairs.positive) & ops.has_any(pairs.negative)
     if include_query:
-        pairs = pairs.add_query(pairs.own_similarity(), positive=True)
+        pairs = pairs.add_query(pairs.self_similarity(), positive=True)
     logits, positive = pairs.similarity / tau, ops.special.list_positives(pairs)
-    positive_logits = positive.at(logits)
+    positive_logits = positive.gather(logits)
     missed = logits.sum(1) * 0
-    for some, own in positive.split(positive_logits):
-        before = soft_rank(own, logits, pairs.negative, pairs.weight)
+    for part, part_logits in positive.split(positive_logits):
+        before = soft_rank(part_logits, logits, pairs.negative, pairs.weight)
         # The sum holds σ(0) = ½ for the positive itself, which counts 1.
-        rank = 0.5 + soft_rank(own, positive_logits, positive.mask, positive.weight) + before
-        missed = missed + ops.row_sum(before / rank, some.mask, some.weight)
-    number = ops.row_sum(torch.ones_like(positive_logits), positive.mask, positive.weight)
-    return ops.mean(ops.divide(missed, number), valid)
+        rank = 0.5 + soft_rank(part_logits, positive_logits, positive.mask, positive.weight) + before
+        missed = missed + ops.row_sum(before / rank, part.mask, part.weight)
+    num_positives = ops.row_sum(torch.ones_like(positive_logits), positive.mask, positive.weight)
+    return ops.mean(ops.divide(missed, num_positives), valid)
 
 
-def soft_rank(own: Tensor, logits: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
-    """(Q, K) Σ_j σ(z_j − own) over the entries of (Q, R) logits in the mask: how many stand before each of (Q, K)."""
-    before = torch.sigmoid(logits[:, None] - own[:, :, None])
+def soft_rank(positive_logits: Tensor, logits: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
+    """(Q, K) Σ_j σ(z_j − z_i) over the entries of (Q, R) logits in the mask: the soft count ranked before each i."""
+    before = torch.sigmoid(logits[:, None] - positive_logits[:, :, None])
     return ops.row_sum(before, mask[:, None], None if weight is None else weight[:, None])

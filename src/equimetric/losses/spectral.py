@@ -23,7 +23,7 @@ from equimetric.pairs import Pairs
     known_as=("DeepSpectralClustering",),
 )
 def spectral(pairs: Pairs) -> Tensor:
-    """Distance between the projectors onto the span of the raw embeddings and onto that of the class indicators.
+    """Minimize the distance between the projectors onto the span of the embeddings and of the class indicators.
 
     L = ½‖F F⁺ − Y Y⁺‖² = ½(rank F + rank Y) − tr(F F⁺ Y Y⁺), F (B, D) the embeddings, Y (B, K) one-hot labels. Meant
     for large batches with about as many classes as dimensions. The rank counts as constant; where F has less than

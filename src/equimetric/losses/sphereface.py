@@ -5,7 +5,7 @@ from typing import Annotated
 from torch import Tensor
 
 from equimetric.components import loss
-from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, divide_by_length, target_product
+from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, divide_by_norm, target_product
 from equimetric.option_values import NonNegativeFloat, PositiveFloat, Range, RowReduction
 from equimetric.pairs import Pairs
 
@@ -54,4 +54,4 @@ class SphereFace(LargeMarginSoftmax):
         """The loss of pairs of raw queries and unit class weights."""
         if self.scale is None:
             return super().forward(pairs)
-        return self.classify(pairs, self.scale * divide_by_length(pairs.similarity, target_product(pairs)), self.scale)
+        return self.classify(pairs, self.scale * divide_by_norm(pairs.similarity, target_product(pairs)), self.scale)

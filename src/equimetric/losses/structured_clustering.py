@@ -30,11 +30,11 @@ from equimetric.search_space import LogUniform, Uniform
     known_as=("FacilityLocation", "ClusteringLoss"),
 )
 class StructuredClustering(Scheduled):
-    """Score of the best wrong clustering around K medoids above that of the true one, K the number of classes.
+    """Penalize a wrong clustering around K medoids that scores above the true one, K the number of classes.
 
     L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, nearest medoids) with the
     geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
-    greedily and then by `pam_iters` sweeps of exchanges. Medoids and Δ are constants to the gradient. Sums over i and
+    greedily and then by `pam_iters` sweeps of swaps. Medoids and Δ are constants to the gradient. Sums over i and
     the counts in Δ are by the weights of samples; one of weight 0 is no medoid. After t training steps γ is
     gamma · decay^⌊t / decay_steps⌋.
     """
@@ -60,13 +60,13 @@ class StructuredClustering(Scheduled):
         """The loss of a batch."""
         _, labels = ops.require.whole_batch(pairs, "structured_clustering")
         ops.require.finite(pairs.similarity, "structured_clustering")
-        every = torch.arange(len(labels), device=labels.device)
-        distance = pairs.distance().masked_fill(every[:, None] == every, 0)
+        rows = torch.arange(len(labels), device=labels.device)
+        distance = pairs.distance().masked_fill(rows[:, None] == rows, 0)
         weight = pairs.query_weight
         if weight is not None:
             present = weight.nonzero()[:, 0]
             labels, weight, distance = labels[present], weight[present], distance[present][:, present]
-            every = every[: len(present)]
+            rows = rows[: len(present)]
         classes, member = torch.unique(labels, return_inverse=True)
         if len(classes) in (0, 1, len(labels)):
             return distance.sum() * 0
@@ -77,6 +77,6 @@ class StructuredClustering(Scheduled):
             search = ops.special.MedoidSearch(distance.double().cpu(), member.cpu(), gamma, counts)
             nearest, delta = search.solve(self.pam_iters)
             true_medoid = search.class_medoids()
-        true, best = (distance[every, medoid.to(labels.device)] for medoid in (true_medoid, nearest))
-        spread = true.sum() - best.sum() if weight is None else torch.dot(weight.to(distance), true - best)
-        return (spread + gamma * delta).relu()
+        true, best = (distance[rows, medoid.to(labels.device)] for medoid in (true_medoid, nearest))
+        score_gap = true.sum() - best.sum() if weight is None else torch.dot(weight.to(distance), true - best)
+        return (score_gap + gamma * delta).relu()

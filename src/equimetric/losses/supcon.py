@@ -23,7 +23,7 @@ from equimetric.search_space import LogUniform
     known_as=("SupervisedContrastiveLoss",),
 )
 def supcon(pairs: Pairs, *, temperature: PositiveFloat = 0.1, reduction: Literal["valid", "batch"] = "valid") -> Tensor:
-    """Every positive of an anchor classified against all its pairs, other positives included.
+    """Classify every positive of an anchor against all its pairs, other positives included.
 
     L = mean_i −1/|P_i| Σ_{p∈P_i} log( e^{s_ip/τ} / Σ_{j≠i} e^{s_ij/τ} ), τ = `temperature`, over anchors with positives
     and negatives; `reduction='batch'` divides by the number of all anchors instead.

@@ -22,7 +22,7 @@ from equimetric.search_space import Uniform
     exempt={"monotone": "cos(θ − β) is largest at θ = β, so positives closer than the slack move back to it"},
 )
 def tuplet_margin(pairs: Pairs, *, scale: PositiveFloat = 64.0, margin_deg: HalfTurn = 5.73) -> Tensor:
-    """Every positive pair against all the anchor's negatives, with slack on the positive's angle.
+    """Compare every positive pair with all the anchor's negatives, with slack on the positive's angle.
 
     L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{scale (cos θ_an − cos(θ_ap − β))}), β = `margin_deg` in degrees: the slack
     keeps the hardest positives from dominating the sum.

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.losses.vicreg import covariances, lack_of_variance
+from equimetric.losses.vicreg import covariances, variance_hinge
 from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 
@@ -19,9 +19,9 @@ from equimetric.pairs import Pairs
     takes="batch",
 )
 def variance(pairs: Pairs, *, deviation: PositiveFloat = 1.0, epsilon: PositiveFloat = 1e-4) -> Tensor:
-    """Every coordinate of the raw embeddings must vary; add it to any objective.
+    """Penalize coordinates of the raw embeddings that vary too little; add it to any objective.
 
     L = 1/D Σ_d [deviation − √(Var(x_d) + ε)]₊, the variance over the batch.
     """
     queries = ops.require.queries(pairs, "variance")
-    return lack_of_variance(covariances(queries.embeddings, queries.weight), deviation, epsilon)
+    return variance_hinge(covariances(queries.embeddings, queries.weight), deviation, epsilon)

@@ -33,7 +33,7 @@ def vicreg(
     deviation: PositiveFloat = 1.0,
     epsilon: PositiveFloat = 1e-4,
 ) -> Tensor:
-    """Positives must coincide while every coordinate varies and no two vary together; raw embeddings.
+    """Pull positives together while every coordinate varies and no two vary together; on raw embeddings.
 
     L = λ mean_{positives} ‖z − z'‖²/D + μ/2 (v(Z) + v(Z')) + ν (c(Z) + c(Z')), λ, μ, ν = `invariance`, `variance`,
     `covariance`; v(Z) = 1/D Σ_d [deviation − √(Var(Z_d) + ε)]₊, c(Z) = 1/D Σ_{d≠e} Cov(Z)²_de. Z' is the explicit
@@ -44,7 +44,7 @@ def vicreg(
     invariance_loss = ops.mean(-pairs.similarity, pairs.positive, pairs.weight) / queries.embeddings.shape[1]
     weights = [pairs.query_weight, None if pairs.weight is None else pairs.weight.amax(0)]
     moments = [covariances(*view) for view in zip(views, weights, strict=False)]
-    variance_loss = torch.stack([lack_of_variance(moment, deviation, epsilon) for moment in moments]).mean()
+    variance_loss = torch.stack([variance_hinge(moment, deviation, epsilon) for moment in moments]).mean()
     covariance_loss = torch.stack([squared_covariance(moment) for moment in moments]).mean()
     return invariance * invariance_loss + variance * variance_loss + 2 * covariance * covariance_loss
 
@@ -59,11 +59,11 @@ def covariances(embeddings: Tensor, weight: Tensor | None = None) -> Tensor:
     return (counts[:, None] * centred).T @ centred / (counts.sum() - 1).clamp_min(1)
 
 
-def lack_of_variance(covariance: Tensor, deviation: float, epsilon: float) -> Tensor:
+def variance_hinge(covariance: Tensor, deviation: float, epsilon: float) -> Tensor:
     """Mean over the coordinates of [deviation − √(variance + ε)]₊."""
     return (deviation - (covariance.diagonal() + epsilon).sqrt()).relu().mean()
 
 
 def squared_covariance(covariance: Tensor) -> Tensor:
-    """Sum of the squares beside the diagonal, over the number of coordinates."""
+    """Sum of the squared off-diagonal entries, over the number of coordinates."""
     return (covariance.square().sum() - covariance.diagonal().square().sum()) / len(covariance)

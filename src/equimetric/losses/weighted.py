@@ -33,8 +33,8 @@ def weighted(pairs: Pairs, *, weights: Callable[[Pairs], Tensor] = equal_weight)
     with torch.no_grad():
         weight = weights(pairs)
     if not isinstance(weight, Tensor) or weight.shape != pairs.similarity.shape:
-        found = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
-        raise EquimetricError(f"weights must be a tensor of shape {tuple(pairs.similarity.shape)}, got {found}")
+        description = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
+        raise EquimetricError(f"weights must be a tensor of shape {tuple(pairs.similarity.shape)}, got {description}")
     force = weight * pairs.similarity
     pull = ops.row_sum(force, pairs.positive, pairs.weight)
     push = ops.row_sum(force, pairs.negative, pairs.weight)

@@ -17,7 +17,7 @@ from equimetric.pairs import Pairs
     takes="batch",
 )
 def zero_mean(pairs: Pairs) -> Tensor:
-    """The coordinates of each vector must add up to 0; add it to any objective, as its paper does to SNR losses.
+    """Penalize vectors whose coordinates do not add up to 0; add it to any objective, as its paper does to SNR losses.
 
     L = mean_i |Σ_d x_id| of the embeddings as the network gives them; of the proxies of the other terms with
     references='proxy_set'.

@@ -49,12 +49,14 @@ def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> O
 def build_objective(
     method: str, options: Mapping[str, Any], context: Context | None = None
 ) -> Objective | ObjectiveSum:
-    """The objective of a method's name, with options changed and the rest filled in from the context."""
+    """Build the objective of a method's name, with options changed and the rest filled in from the context."""
     terms = parse_method(method)
     parts = []
-    for (weight, recipe), own in zip(terms, route_to_terms(method, terms, flatten_options(options)), strict=True):
-        defaults = {} if context is None else recipe.from_context(context)
-        parts.append((weight, recipe.build(**{**defaults, **own})))
+    for (weight, recipe), term_options in zip(
+        terms, route_to_terms(method, terms, flatten_options(options)), strict=True
+    ):
+        defaults = {} if context is None else recipe.context_options(context)
+        parts.append((weight, recipe.build(**{**defaults, **term_options})))
     check_proxies(method, [part for _, part in parts])
     if len(parts) == 1 and parts[0][0] == 1.0:
         return parts[0][1]
@@ -63,9 +65,9 @@ def build_objective(
 
 def check_proxies(method: str, parts: list[Objective]) -> None:
     """Raise an error where a term regularises proxies that no other term learns."""
-    lonely = [part.name for part in parts if part.references.needs_proxies]
-    if lonely and not collect_proxies(parts):
-        raise EquimetricError(f"method {method!r}, term {lonely[0]!r}: {NO_PROXIES}")
+    missing_proxies = [part.name for part in parts if part.references.needs_proxies]
+    if missing_proxies and not collect_proxies(parts):
+        raise EquimetricError(f"method {method!r}, term {missing_proxies[0]!r}: {NO_PROXIES}")
 
 
 def compose(
@@ -94,30 +96,30 @@ def compose(
     switches = {"normalize": normalize, "gather": gather, "require_both": require_both}
     check_options("objective", compose, switches)
     component = LOSSES.find(loss) if isinstance(loss, str) else wrap_function("loss", loss)
-    chosen: dict[str, Any] = {"geometry": geometry, "references": references, "selection": selection}
-    resolve_aliases(component, chosen, options)
+    arguments: dict[str, Any] = {"geometry": geometry, "references": references, "selection": selection}
+    resolve_aliases(component, arguments, options)
 
-    found_geometry = find_geometry(chosen["geometry"] or component.geometries[0])
-    check_geometry(component, found_geometry)
-    given_references = chosen["references"] or component.reference_kinds[0]
-    reference_component = find_references(given_references)
+    geometry_object = find_geometry(arguments["geometry"] or component.geometries[0])
+    check_geometry(component, geometry_object)
+    references_arg = arguments["references"] or component.reference_kinds[0]
+    reference_component = find_references(references_arg)
     check_references(component, reference_component)
-    given_selection = chosen["selection"] or "all"
-    selection_component = find_selection(component, given_selection)
+    selection_arg = arguments["selection"] or "all"
+    selection_component = find_selection(component, selection_arg)
 
     owners = {"loss": component, "selection": selection_component, "references": reference_component}
     if reduction is not None and "reduction" in component.options and reduction != "query":
         options["reduction"], reduction = reduction, None
-    others = [*chosen, *switches, "class_weight", "reduction", *component.aliases]
-    routed = route_options(name or component.name, owners, options, others)
+    valid_names = [*arguments, *switches, "class_weight", "reduction", *component.aliases]
+    routed = route_options(name or component.name, owners, options, valid_names)
     separable = component.is_separable(routed["loss"])
     check_weights(component, separable or component.per_query, class_weight, reduction)
     return Objective(
         name or component.name,
         loss=loss if isinstance(loss, nn.Module) else component.build(routed["loss"]),
-        geometry=found_geometry,
-        references=build_references(given_references, reference_component, routed["references"]),
-        selection=build_selection(given_selection, selection_component, routed["selection"]),
+        geometry=geometry_object,
+        references=build_references(references_arg, reference_component, routed["references"]),
+        selection=build_selection(selection_arg, selection_component, routed["selection"]),
         takes=component.takes,
         normalize=component.normalize if normalize is None else normalize,
         gather=gather,
@@ -164,20 +166,20 @@ def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction
         raise refused(f"loss {loss.name!r}", "reduction", reduction, [repr(one) for one in ("query", *ROW_REDUCTIONS)])
 
 
-def resolve_aliases(loss: Component, chosen: dict[str, Any], options: dict[str, Any]) -> None:
+def resolve_aliases(loss: Component, arguments: dict[str, Any], options: dict[str, Any]) -> None:
     """Apply the loss's other names for parts, and the options that imply a selection; changes both dictionaries."""
     for alias, part in loss.aliases.items():
         if alias in options:
-            if chosen[part] is not None:
+            if arguments[part] is not None:
                 raise EquimetricError(f"{alias!r} is another name for {part!r}; give one of them, not both")
-            chosen[part] = options.pop(alias)
+            arguments[part] = options.pop(alias)
     for option, implied in loss.implies.items():
         for key in (option, f"selection.{option}"):
-            if key in options and chosen["selection"] is None:
+            if key in options and arguments["selection"] is None:
                 if options[key] is None:
                     del options[key]
                 else:
-                    chosen["selection"] = implied
+                    arguments["selection"] = implied
 
 
 def check_geometry(loss: Component, geometry: Geometry) -> None:
@@ -190,17 +192,17 @@ def check_geometry(loss: Component, geometry: Geometry) -> None:
     """
     if geometry.name in loss.geometries:
         return
-    listed = [find_geometry(name) for name in loss.geometries]
+    valid_geometries = [find_geometry(name) for name in loss.geometries]
     needs = ""
     if geometry.name in BUILT_IN:
         needs = f"it is defined for: {', '.join(loss.geometries)}"
     elif loss.geometries == ("none",):
         needs = "it reads the embeddings themselves and compares nothing"
-    elif all(one.bounded for one in listed):
+    elif all(valid.bounded for valid in valid_geometries):
         needs = "" if geometry.bounded else "it needs similarities in [−1, 1]; set bounded=True if they lie there"
-    elif all(one.inner_product for one in listed):
+    elif all(valid.inner_product for valid in valid_geometries):
         needs = "" if geometry.inner_product else "it needs inner products; set inner_product=True if they are"
-    elif all(one.to_distance for one in listed):
+    elif all(valid.to_distance for valid in valid_geometries):
         needs = "" if geometry.to_distance else "it needs a distance; give to_distance=…"
     if needs:
         raise EquimetricError(f"loss {loss.name!r} makes no sense in the {geometry.name} geometry; {needs}")
@@ -217,18 +219,24 @@ def route_options(
     routed: dict[str, dict[str, Any]] = {role: {} for role in owners}
     for key in sorted(options, key=lambda key: "." in key):
         role, dot, option = key.rpartition(".")
-        takers = [role] if dot and role in owners else [] if dot else list(owners)
-        takers = [taker for taker in takers if option in owners[taker].options]
-        if not takers:
-            known = [f"{role}.{one}" if dot else one for role, part in owners.items() for one in part.options]
-            raise EquimetricError(f"objective {name!r} has no option {key!r}; {did_you_mean(key, [*known, *others])}")
-        for taker in takers:
-            routed[taker][option] = options[key]
+        roles = [role] if dot and role in owners else [] if dot else list(owners)
+        roles = [role_name for role_name in roles if option in owners[role_name].options]
+        if not roles:
+            valid_names = [
+                f"{role}.{option_name}" if dot else option_name
+                for role, part in owners.items()
+                for option_name in part.options
+            ]
+            raise EquimetricError(
+                f"objective {name!r} has no option {key!r}; {did_you_mean(key, [*valid_names, *others])}"
+            )
+        for role_name in roles:
+            routed[role_name][option] = options[key]
     return routed
 
 
 def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Component:
-    """A record for a user's own loss or selection, so that it is composed like the registered ones."""
+    """Make a record for a user's own loss or selection, so that it is composed like the registered ones."""
     if not callable(function):
         raise EquimetricError(
             f"a {kind} is a name, a function of Pairs or a module, not {type(function).__name__} {function!r}"
@@ -241,25 +249,27 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
     # A module has its options already and takes no more.
     definition = (lambda: function) if isinstance(function, nn.Module) else function
     # A partial function has the name of the whole one, a callable object that of its class.
-    whole = getattr(function, "func", function)
+    unwrapped = getattr(function, "func", function)
     name = (
-        type(function).__name__ if isinstance(function, nn.Module) else getattr(whole, "__name__", type(whole).__name__)
+        type(function).__name__
+        if isinstance(function, nn.Module)
+        else getattr(unwrapped, "__name__", type(unwrapped).__name__)
     )
-    every_geometry = ("cosine", "euclidean", "sqeuclidean", "dot")
+    geometries = ("cosine", "euclidean", "sqeuclidean", "dot")
     return Component(
         kind,
         name,
         definition,
         "",
-        geometries=every_geometry,
+        geometries=geometries,
         reference_kinds=tuple(REFERENCES),
         separable=kind == "selection",
     )
 
 
-def build_selection(given: Any, component: Component, options: dict[str, Any]) -> nn.Module:
-    """A selection built with the options, or the given module."""
-    return given if isinstance(given, nn.Module) else component.build(options)
+def build_selection(selection: Any, component: Component, options: dict[str, Any]) -> nn.Module:
+    """Build a selection with the options, or return the given module."""
+    return selection if isinstance(selection, nn.Module) else component.build(options)
 
 
 def find_references(references: str | References) -> Component:
@@ -272,13 +282,13 @@ def find_references(references: str | References) -> Component:
     raise EquimetricError(f"references are a name or an object of a registered kind, not {type(references).__name__}")
 
 
-def build_references(given: str | References, component: Component, options: dict[str, Any]) -> References:
-    """References built with the options, or the given object."""
-    if isinstance(given, str):
+def build_references(references: str | References, component: Component, options: dict[str, Any]) -> References:
+    """Build references with the options, or return the given object."""
+    if isinstance(references, str):
         built = component.build(options)
         if not isinstance(built, References):
             raise EquimetricError(f"references {component.name!r} must be a subclass of References")
         return built
     if options:
         raise EquimetricError(f"the references are made already, so {', '.join(options)} cannot be set; set them there")
-    return given
+    return references

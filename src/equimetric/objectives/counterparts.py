@@ -1,4 +1,4 @@
-"""What stands here for each public name of two other libraries: the rows of their TOML files. Needs no torch.
+"""The counterpart of each public name of two other libraries: the rows of their TOML files. Needs no torch.
 
 `benchmarks/counterparts.py` and `benchmarks/migration.py` compute both sides of every example where that library is
 installed; the tests compare with the numbers that they stored.
@@ -49,7 +49,7 @@ COMPARED = {
 
 @dataclass(frozen=True)
 class Counterpart:
-    """One public name of another library, or several alike, and what stands here for it.
+    """One public name of another library, or several alike, and their counterpart here.
 
     Attributes:
         kind: the module that has the name, one of `KINDS`.
@@ -57,8 +57,8 @@ class Counterpart:
         verdict: a key of `VERDICTS`.
         example: an expression with the name, of a loss or of a loss and a miner, in terms of the library's modules,
             `classes` and `dim`.
-        ours: the method that stands for the example; for samplers the batches, for metrics the metric, for all other
-            kinds code.
+        ours: the method that corresponds to the example; for samplers the batches, for metrics the metric, for all
+            other kinds code.
         options: its options.
         variables: further options, whose values are variables of the same names: `classes`, `dim`, `superclass`.
         reason: what differs and why, or what to use instead.
@@ -77,11 +77,11 @@ class Counterpart:
     compared: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a row that says nothing."""
-        known = self.kind in KINDS and self.verdict in VERDICTS and self.compared in COMPARED
-        explained = bool(self.reason) or self.verdict == "agrees"
-        complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
-        if not (known and explained and complete):
+        """Raise an error for an incomplete row."""
+        is_valid = self.kind in KINDS and self.verdict in VERDICTS and self.compared in COMPARED
+        is_explained = bool(self.reason) or self.verdict == "agrees"
+        is_complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
+        if not (is_valid and is_explained and is_complete):
             raise EquimetricError(f"the row of {self.theirs!r} in counterparts.toml is not complete")
 
     @property
@@ -91,7 +91,7 @@ class Counterpart:
 
     @property
     def construction(self) -> str:
-        """Ours as code that runs where `em` is imported and the variables exist; empty where there is none."""
+        """The counterpart as code that runs where `em` and the variables exist; empty where there is none."""
         if not self.ours:
             return ""
         if self.kind == "samplers":

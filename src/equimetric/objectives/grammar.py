@@ -45,29 +45,29 @@ def route_to_terms(method: str, terms: list[tuple[float, Recipe]], options: Mapp
     for key, value in options.items():
         term, option = split_term(method, names, key)
         candidates = [i for i, name in enumerate(names) if term in ("", name)]
-        takers = find_takers(terms, candidates, option, options)
-        if not takers:
+        owners = find_owners(terms, candidates, option, options)
+        if not owners:
             raise EquimetricError(f"method {method!r} has no option {option!r}; {suggest_option(terms, option)}")
-        if len(takers) > 1 and len({names[i] for i in takers}) == 1:
+        if len(owners) > 1 and len({names[i] for i in owners}) == 1:
             raise EquimetricError(
-                f"{method!r} names {names[takers[0]]!r} more than once, so option {option!r} is ambiguous; "
+                f"{method!r} names {names[owners[0]]!r} more than once, so option {option!r} is ambiguous; "
                 "make each objective by itself and add them up"
             )
-        if len(takers) > 1:
-            choices = " or ".join(f"{names[i]}.{option}" for i in takers)
+        if len(owners) > 1:
+            choices = " or ".join(f"{names[i]}.{option}" for i in owners)
             raise EquimetricError(f"option {option!r} belongs to several terms of {method!r}; say {choices}")
-        routed[takers[0]][option] = value
+        routed[owners[0]][option] = value
     return routed
 
 
 def suggest_option(terms: list[tuple[float, Recipe]], option: str) -> str:
     """The end of the error for an option that no term has, with the options of the losses first."""
-    own = [name for _, recipe in terms for name in recipe.parts()[0].options]
-    others = [name for _, recipe in terms for name in sorted(recipe.known_options())]
-    known = [name for name in (*own, *others) if ("." in name) == ("." in option)]
-    # Other parts than the present ones, too, have a margin or a scale.
-    present = [name for name in known if any(recipe.takes(name) for _, recipe in terms)]
-    return did_you_mean(option, present if translate_name(option, present) else known)
+    loss_options = [name for _, recipe in terms for name in recipe.parts()[0].options]
+    all_options = [name for _, recipe in terms for name in sorted(recipe.known_options())]
+    same_form = [name for name in (*loss_options, *all_options) if ("." in name) == ("." in option)]
+    # Parts other than the present ones have a margin or a scale, too.
+    current = [name for name in same_form if any(recipe.accepts_option(name) for _, recipe in terms)]
+    return did_you_mean(option, current if translate_name(option, current) else same_form)
 
 
 def split_term(method: str, names: list[str], key: str) -> tuple[str, str]:
@@ -80,13 +80,13 @@ def split_term(method: str, names: list[str], key: str) -> tuple[str, str]:
     return first, rest
 
 
-def find_takers(
+def find_owners(
     terms: list[tuple[float, Recipe]], candidates: list[int], option: str, options: Mapping[str, Any]
 ) -> list[int]:
-    """Which of the candidate terms take an option."""
-    takers = [i for i in candidates if terms[i][1].takes(option)]
+    """Find the candidate terms that accept an option."""
+    owners = [i for i in candidates if terms[i][1].accepts_option(option)]
     # An option of a part that another option replaces, such as `classes` beside references="proxies".
-    takers = takers or [i for i in candidates if option in terms[i][1].known_options()]
+    owners = owners or [i for i in candidates if option in terms[i][1].known_options()]
     # The options of a user's own selection are not known beforehand.
     own_selection = {"selection", *(f"{recipe.name}.selection" for _, recipe in terms)}
-    return takers or [i for i in candidates if any(callable(options.get(key)) for key in own_selection)]
+    return owners or [i for i in candidates if any(callable(options.get(key)) for key in own_selection)]

@@ -97,7 +97,7 @@ class BaseObjective(nn.Module):
         return self if other == 0 else NotImplemented
 
     def __mul__(self, weight: float) -> ObjectiveSum:
-        return ObjectiveSum([(weight * own, objective) for own, objective in self.parts()])
+        return ObjectiveSum([(weight * part_weight, objective) for part_weight, objective in self.parts()])
 
     __rmul__ = __mul__
 
@@ -282,9 +282,9 @@ class Objective(BaseObjective):
         if not isinstance(self.loss, FunctionModule) or self.loss.options.get("reduction") != "none":
             return pairs.similarity.new_zeros(())
         # A reference that is neither positive nor negative counts for nothing, and leaves the loss no empty rows.
-        absent = pairs.similarity.new_zeros(len(pairs.similarity), 1)
-        neither = torch.zeros_like(absent, dtype=torch.bool)
-        return self.compute_rows(Pairs(absent, neither, neither, geometry=pairs.geometry, queries=pairs.queries))
+        similarity = pairs.similarity.new_zeros(len(pairs.similarity), 1)
+        mask = torch.zeros_like(similarity, dtype=torch.bool)
+        return self.compute_rows(Pairs(similarity, mask, mask, geometry=pairs.geometry, queries=pairs.queries))
 
     def terms(
         self,
@@ -322,8 +322,8 @@ class ObjectiveSum(BaseObjective):
         super().__init__()
         names: list[str] = []
         for _, objective in parts:
-            taken = names.count(objective.name) + sum(name.startswith(f"{objective.name} ") for name in names)
-            names.append(f"{objective.name} {taken + 1}" if taken else objective.name)
+            count = names.count(objective.name) + sum(name.startswith(f"{objective.name} ") for name in names)
+            names.append(f"{objective.name} {count + 1}" if count else objective.name)
         self.names = names
         self.weights = [weight for weight, _ in parts]
         self.objectives = nn.ModuleList(objective for _, objective in parts)
@@ -349,11 +349,11 @@ class ObjectiveSum(BaseObjective):
 
 
 def collect_proxies(objectives: list[Objective]) -> tuple[ProxySet, ...]:
-    """What the references and the losses of some objectives learn as proxies of classes or of groups of classes."""
-    found: list[ProxySet] = []
+    """Collect the proxies of classes, or of groups of classes, that references and losses learn."""
+    proxy_sets: list[ProxySet] = []
     for objective in objectives:
         learned = objective.references.proxy_set()
-        found += [] if learned is None else [learned]
+        proxy_sets += [] if learned is None else [learned]
         if isinstance(objective.loss, HasProxies):
-            found += [ProxySet(*one) for one in objective.loss.proxy_sets()]
-    return tuple(found)
+            proxy_sets += [ProxySet(*vectors_and_classes) for vectors_and_classes in objective.loss.proxy_sets()]
+    return tuple(proxy_sets)

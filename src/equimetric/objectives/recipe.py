@@ -79,7 +79,7 @@ class Recipe:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether the method is an objective by itself, and not only a term beside others."""
+        """Whether the method is an objective by itself, not only a term of a sum."""
         return not any("alone" in part.exempt for part in self.parts())
 
     @property
@@ -118,9 +118,9 @@ class Recipe:
         Of the references, only options that the recipe sets: ArcFace with several centres per class is another method.
         """
         loss, selection, references = self.parts()
-        own = {option: space for option, space in references.search.items() if option in self.options}
+        reference_ranges = {option: space for option, space in references.search.items() if option in self.options}
         # A shared option stays in the selection's range.
-        return {**own, **loss.search, **selection.search, **self.ranges}
+        return {**reference_ranges, **loss.search, **selection.search, **self.ranges}
 
     def known_options(self) -> set[str]:
         """Every option name that `build` may take, also with other parts; qualified names included."""
@@ -130,14 +130,14 @@ class Recipe:
         owners = {"loss": [loss], "selection": SELECTIONS.values(), "references": REFERENCES.values()}
         return {*PARTS, *SWITCHES, "reduction", *loss.aliases, *qualify_options(owners)}
 
-    def takes(self, option: str) -> bool:
-        """Whether `option` belongs to this method as it stands, or replaces one of its parts."""
+    def accepts_option(self, option: str) -> bool:
+        """Whether `option` belongs to this method with its present parts, or replaces one of them."""
         loss, selection, references = self.parts()
-        own = qualify_options({"loss": [loss], "selection": [selection], "references": [references]})
+        part_options = qualify_options({"loss": [loss], "selection": [selection], "references": [references]})
         implied = qualify_implied(loss)
-        return option in {*PARTS, *SWITCHES, *loss.aliases, *implied, *own}
+        return option in {*PARTS, *SWITCHES, *loss.aliases, *implied, *part_options}
 
-    def from_context(self, context: Context) -> dict[str, Any]:
+    def context_options(self, context: Context) -> dict[str, Any]:
         """The options that come from the data, e.g. {'classes': 100, 'dim': 64} for a method with proxies."""
         required = {
             name: name
@@ -148,11 +148,11 @@ class Recipe:
         return {option: getattr(context, source) for option, source in {**required, **self.context}.items()}
 
     def build(self, **options: Any) -> Objective:
-        """The objective, with some options changed."""
+        """Build the objective, with some options changed."""
         from equimetric.objectives.composition import compose
 
-        bare = {option.rpartition(".")[2] for option in options}
-        missing = [option for option in self.context if option not in bare]
+        option_names = {option.rpartition(".")[2] for option in options}
+        missing = [option for option in self.context if option not in option_names]
         if missing:
             raise EquimetricError(f"method {self.name!r} needs {', '.join(f'{option}=…' for option in missing)}")
         parts = {"geometry": self.geometry, "references": self.references, "selection": self.selection}
@@ -161,14 +161,16 @@ class Recipe:
     def own_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that the recipe sets, without those of a selection or references that `options` replace."""
         loss, selection, references = self.parts()
-        given = {loss.aliases.get(option, option): value for option, value in options.items()}
-        kept = [loss]
-        kept += [
+        resolved = {loss.aliases.get(option, option): value for option, value in options.items()}
+        parts = [loss]
+        parts += [
             part
             for role, part in (("selection", selection), ("references", references))
-            if given.get(role, part.name) == part.name
+            if resolved.get(role, part.name) == part.name
         ]
-        return {option: value for option, value in self.options.items() if any(option in part.options for part in kept)}
+        return {
+            option: value for option, value in self.options.items() if any(option in part.options for part in parts)
+        }
 
 
 def qualify_options(owners: Mapping[str, Iterable[Component]]) -> set[str]:

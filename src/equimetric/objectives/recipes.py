@@ -184,10 +184,10 @@ def recipes() -> dict[str, Recipe]:
 
 
 def find_recipe(name: str) -> Recipe:
-    """A method by name; another name raises an error that says what it is called here, or gives the nearest."""
-    known = recipes()
-    if name not in known:
+    """Find a method by name; an unknown name raises an error with its name here, or the nearest one."""
+    methods = recipes()
+    if name not in methods:
         from equimetric.objectives.unknown_method import unknown_method
 
-        raise unknown_method(name, known)
-    return known[name]
+        raise unknown_method(name, methods)
+    return methods[name]

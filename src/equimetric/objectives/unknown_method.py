@@ -1,4 +1,4 @@
-"""The error for a method that is not known: what it is called here, or which part of an objective it is."""
+"""The error for an unknown method: its name here, or the part of an objective that it is."""
 
 from collections.abc import Mapping
 
@@ -16,34 +16,34 @@ REMEDIES = {
     "GenericPairLoss": "give a function of Pairs of your own: em.objective(my_loss)",
     "BaseMetricLossFunction": "give a function of Pairs of your own: em.objective(my_loss)",
 }
-"""What to do where another library has a class and here is none."""
+"""Advice for classes of other libraries that have no counterpart here."""
 
 
-def unknown_method(name: str, known: Mapping[str, Recipe]) -> EquimetricError:
+def unknown_method(name: str, recipes: Mapping[str, Recipe]) -> EquimetricError:
     """The error for a name that no method has."""
     known_as = {
         recipe.name: (recipe.title, *recipe.known_as, *(LOSSES[loss].known_as if loss in LOSSES else ()))
-        for loss, recipe in known.items()
+        for loss, recipe in recipes.items()
     }
-    remedy = REMEDIES.get(name) or name_part(name, translate_name(name, known, known_as))
+    remedy = REMEDIES.get(name) or name_part(name, translate_name(name, recipes, known_as))
     if remedy:
         return EquimetricError(f"there is no method {name!r}; {remedy}")
-    return unknown_name("method", name, known, known_as)
+    return unknown_name("method", name, recipes, known_as)
 
 
 def name_part(name: str, methods: list[str]) -> str:
-    """The part of an objective that a name stands for; empty where it stands for one of these methods."""
-    whole = spellings(name)[0]
-    is_other = whole not in [spellings(method)[0] for method in methods]
-    # What a class of another library is, its name often says.
-    said = {"selection": whole.endswith("miner"), "geometry": whole.endswith(("distance", "similarity"))}
+    """Name the part of an objective that a name means; empty where it means one of these methods."""
+    simplified = spellings(name)[0]
+    is_other = simplified not in [spellings(method)[0] for method in methods]
+    # The name of a class of another library often tells its kind.
+    kind_hint = {"selection": simplified.endswith("miner"), "geometry": simplified.endswith(("distance", "similarity"))}
     parts: dict[str, KnownAs] = {
         "selection": SELECTIONS.known_as,
         "references": REFERENCES.known_as,
         "geometry": dict.fromkeys(GEOMETRIES, ()),
     }
     for part, known_as in parts.items():
-        ours = translate_name(name, known_as, known_as)
-        if ours and (not methods or (is_other and said.get(part))):
-            return f"it is a {part} here: give a method {part}={' or '.join(map(repr, ours))}"
+        matches = translate_name(name, known_as, known_as)
+        if matches and (not methods or (is_other and kind_hint.get(part))):
+            return f"it is a {part} here: give a method {part}={' or '.join(map(repr, matches))}"
     return ""

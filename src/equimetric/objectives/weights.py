@@ -22,12 +22,14 @@ from equimetric.references.relation import Labels
 __all__ = ["check_class_weight", "check_weight", "weigh_samples"]
 
 
-def check_class_weight(given: Tensor | Sequence[float] | None) -> Tensor | None:
+def check_class_weight(values: Tensor | Sequence[float] | None) -> Tensor | None:
     """(C,) weights by class id."""
-    if given is None:
+    if values is None:
         return None
     try:
-        weight = given.detach().clone() if isinstance(given, Tensor) else torch.tensor(list(given), dtype=torch.float64)
+        weight = (
+            values.detach().clone() if isinstance(values, Tensor) else torch.tensor(list(values), dtype=torch.float64)
+        )
     except (TypeError, ValueError, RuntimeError):
         weight = torch.zeros(0)
     if weight.ndim != 1 or not len(weight) or not is_weight(weight):
@@ -51,9 +53,9 @@ def check_weight(weight: Tensor | None, samples: Tensor, name: str = "sample_wei
 
 
 def is_weight(weight: Tensor) -> bool:
-    """Whether all are numbers of 0 or more."""
-    numbers = not weight.is_complex() and weight.dtype != torch.bool
-    return numbers and bool((weight.isfinite() & (weight >= 0)).all())
+    """Whether all entries are finite numbers of 0 or more."""
+    is_real = not weight.is_complex() and weight.dtype != torch.bool
+    return is_real and bool((weight.isfinite() & (weight >= 0)).all())
 
 
 def weigh_samples(
@@ -71,5 +73,5 @@ def weigh_samples(
                 f"class_weight holds {len(class_weight)} weights, but class ids are {low} … {high}; "
                 "give one weight for every class id"
             )
-    own = check_weight(class_weight[labels.to(class_weight.device)], samples)
-    return own if weight is None or own is None else own * weight
+    class_weights = check_weight(class_weight[labels.to(class_weight.device)], samples)
+    return class_weights if weight is None or class_weights is None else class_weights * weight

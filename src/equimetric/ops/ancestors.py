@@ -16,18 +16,18 @@ TILE, ACCELERATOR_TILE = 2**17, 2**20
 """Distances of triples to proxies that are compared together: in the cache of a CPU, or enough for an accelerator."""
 
 BUFFERS = 8
-"""Matrices in which a tile computes."""
+"""Number of work matrices of a tile."""
 
 
 class Ancestors(NamedTuple):
-    """How ρ and ϱ are drawn: the closer to the samples, the more likely, at temperature tau."""
+    """Parameters for drawing ρ and ϱ: the closer to the samples, the more likely, at temperature tau."""
 
     tau: float
     margin: float
     lower: GumbelNoise
-    """Of ρ, the common ancestor of i and j."""
+    """Noise for ρ, the common ancestor of i and j."""
     upper: GumbelNoise
-    """Of ϱ, the common ancestor of i, j and k."""
+    """Noise for ϱ, the common ancestor of i, j and k."""
 
 
 def ancestor_hinges(
@@ -57,17 +57,17 @@ def ancestor_hinges(
 
 
 def sum_ancestor_hinges(to_proxies: Tensor, triples: Tensor, counts: Tensor, ancestors: Ancestors) -> Tensor:
-    """The sum over all triples at once."""
+    """Sum over all triples at once."""
     i, j, k = (to_proxies[rows] for rows in triples)
     nearer = torch.maximum(i, j)
-    shares = [
+    probs = [
         (noise.rows(slice(None)) - far / ancestors.tau).softmax(1)
         for noise, far in ((ancestors.lower, nearer), (ancestors.upper, torch.maximum(nearer, k)))
     ]
-    indices = [share.argmax(1) for share in shares]
+    indices = [prob.argmax(1) for prob in probs]
     # 1 for the proxy that is drawn, 0 for all others, with the gradient of a softmax.
     lower, upper = (
-        one_hot(index, share.shape[1]) + (share - share.detach()) for share, index in zip(shares, indices, strict=True)
+        one_hot(index, prob.shape[1]) + (prob - prob.detach()) for prob, index in zip(probs, indices, strict=True)
     )
     i, j, k = ((to * (lower - upper)).sum(1) for to in (i, j, k))
     margin = ancestors.margin
@@ -87,20 +87,20 @@ def sum_tiles(
     for start in range(0, triples.shape[1], size):
         part = slice(start, start + size)
         tile.fill(triples[:, part], part)
-        for kept, one in zip((sums, hinge_gradients, indices), tile.hinges(counts[part]), strict=True):
-            kept.append(one)
+        for results, result in zip((sums, hinge_gradients, indices), tile.hinges(counts[part]), strict=True):
+            results.append(result)
         if gradient is not None:
-            tile.add_shares(hinge_gradients[-1], gradient)
+            tile.add_softmax_gradient(hinge_gradients[-1], gradient)
     if gradient is not None:
         # The gradient by the distances to ρ and to ϱ themselves.
         by_distance = torch.cat(hinge_gradients, 1)
-        where = triples * to_proxies.shape[1] + torch.cat(indices, 1)[:, None]
-        gradient.view(-1).index_add_(0, where.flatten(), torch.stack([by_distance, -by_distance]).flatten())
+        flat_indices = triples * to_proxies.shape[1] + torch.cat(indices, 1)[:, None]
+        gradient.view(-1).index_add_(0, flat_indices.flatten(), torch.stack([by_distance, -by_distance]).flatten())
     return torch.stack(sums).sum(), gradient
 
 
 class TripleTile:
-    """(T, M) distances of the samples of a few triples and shares of the softmaxes, in memory that is used again."""
+    """(T, M) distances of the samples of a few triples and softmax probabilities, in memory that is used again."""
 
     def __init__(self, to_proxies: Tensor, size: int, ancestors: Ancestors) -> None:
         self.to_proxies, self.ancestors = to_proxies, ancestors
@@ -108,51 +108,51 @@ class TripleTile:
         self.sign = to_proxies.new_tensor([1.0, 1.0, -1.0])[:, None]
 
     def fill(self, triples: Tensor, part: slice) -> None:
-        """Read the distances of (3, T) triples, those of this part, and compute the shares."""
+        """Read the distances of (3, T) triples, those of this part, and compute the probabilities."""
         self.triples = triples
         self.i, self.j, self.k, self.nearer, self.lower, self.upper, *self.spare = self.memory[:, : triples.shape[1]]
         for to, rows in zip((self.i, self.j, self.k), triples, strict=True):
             torch.index_select(self.to_proxies, 0, rows, out=to)
         torch.maximum(self.i, self.j, out=self.nearer)
         far = torch.maximum(self.nearer, self.k, out=self.spare[0])
-        for noise, distance, share in (
+        for noise, distance, prob in (
             (self.ancestors.lower, self.nearer, self.lower),
             (self.ancestors.upper, far, self.upper),
         ):
-            drawn = noise.rows(part, out=self.spare[1]).sub_(distance, alpha=1 / self.ancestors.tau)
-            torch.softmax(drawn, 1, out=share)
+            logits = noise.rows(part, out=self.spare[1]).sub_(distance, alpha=1 / self.ancestors.tau)
+            torch.softmax(logits, 1, out=prob)
 
     def hinges(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the hinges, (3, T) its gradient by d(·, ρ) − d(·, ϱ), and (2, T) proxies ρ and ϱ."""
-        indices = torch.stack([largest(share) for share in (self.lower, self.upper)])
-        at = torch.stack([to.gather(1, indices.T) for to in (self.i, self.j, self.k)])
-        each = (self.sign * (at[..., 0] - at[..., 1])).add_(self.ancestors.margin).relu_()
-        counted = counts * (indices[0] != indices[1])
-        return torch.dot(counted, each.sum(0)), each.sign() * self.sign * counted, indices
+        indices = torch.stack([argmax_rows(prob) for prob in (self.lower, self.upper)])
+        distances = torch.stack([to.gather(1, indices.T) for to in (self.i, self.j, self.k)])
+        hinges = (self.sign * (distances[..., 0] - distances[..., 1])).add_(self.ancestors.margin).relu_()
+        active_counts = counts * (indices[0] != indices[1])
+        return torch.dot(active_counts, hinges.sum(0)), hinges.sign() * self.sign * active_counts, indices
 
-    def add_shares(self, hinge_gradients: Tensor, gradient: Tensor) -> None:
+    def add_softmax_gradient(self, hinge_gradients: Tensor, gradient: Tensor) -> None:
         """Add the gradient by the distances that the softmaxes are made of; their memory is overwritten.
 
         It goes to the largest of the distances of a triple, of equals to k, then to i.
         """
-        by_share, spare = self.spare
-        torch.mul(self.i, hinge_gradients[0, :, None], out=by_share)
-        by_share.addcmul_(self.j, hinge_gradients[1, :, None]).addcmul_(self.k, hinge_gradients[2, :, None])
-        upper = softmax_backward(by_share, self.upper, spare)
+        by_probs, spare = self.spare
+        torch.mul(self.i, hinge_gradients[0, :, None], out=by_probs)
+        by_probs.addcmul_(self.j, hinge_gradients[1, :, None]).addcmul_(self.k, hinge_gradients[2, :, None])
+        upper = softmax_backward(by_probs, self.upper, spare)
         farthest = self.k.ge_(self.nearer).mul_(upper)
         below = torch.sub(upper, farthest, out=self.upper)
-        below.sub_(softmax_backward(by_share, self.lower, spare))
+        below.sub_(softmax_backward(by_probs, self.lower, spare))
         first = self.i.ge_(self.j).mul_(below)
         for rows, part in zip(self.triples, (first, below.sub_(first), farthest), strict=True):
             gradient.index_add_(0, rows, part, alpha=1 / self.ancestors.tau)
 
 
-def softmax_backward(grad_output: Tensor, share: Tensor, out: Tensor) -> Tensor:
-    """Share · (g − Σ share · g)."""
-    found: Tensor = torch._softmax_backward_data(grad_output, share, 1, share.dtype, grad_input=out)
-    return found
+def softmax_backward(grad_output: Tensor, probs: Tensor, out: Tensor) -> Tensor:
+    """`probs` · (g − Σ probs · g)."""
+    result: Tensor = torch._softmax_backward_data(grad_output, probs, 1, probs.dtype, grad_input=out)
+    return result
 
 
-def largest(values: Tensor) -> Tensor:
+def argmax_rows(values: Tensor) -> Tensor:
     """(T,) column of the largest entry; NumPy finds it several times faster."""
     return torch.from_numpy(values.numpy().argmax(1)) if values.is_cpu else values.argmax(1)

@@ -41,7 +41,7 @@ class RowReader(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """The device of the rows."""
 
     def __len__(self) -> int: ...
 
@@ -61,16 +61,16 @@ def directions(vectors: Tensor) -> Tensor:
     """Vectors (N, D) at unit length, in float64, however short or long they are; a zero vector stays zero."""
     exact = vectors.double()
     # What torch.nn.functional.normalize computes, without its calls: they take longer than a single vector.
-    length: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
-    return exact / length.clamp_min(1e-300)
+    norm: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
+    return exact / norm.clamp_min(1e-300)
 
 
 def moderate_scale(vectors: Tensor) -> Tensor:
     """The vectors, multiplied by a power of 2, which rounds nothing, where their squares might over- or underflow."""
-    largest = max(map(abs, torch.stack(vectors.aminmax()).tolist()))
-    if not largest or 1 / MAX_SAFE_MAGNITUDE <= largest <= MAX_SAFE_MAGNITUDE:
+    max_magnitude = max(map(abs, torch.stack(vectors.aminmax()).tolist()))
+    if not max_magnitude or 1 / MAX_SAFE_MAGNITUDE <= max_magnitude <= MAX_SAFE_MAGNITUDE:
         return vectors
-    exponent = -math.frexp(largest)[1]
+    exponent = -math.frexp(max_magnitude)[1]
     # In two steps: the whole factor may be too large for float32.
     return vectors * 2.0 ** (exponent // 2) * 2.0 ** (exponent - exponent // 2)
 

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from equimetric.ops.blocks import slices
 from equimetric.ops.gradients import scale_saved, sum_scalars
 from equimetric.ops.ratios import defer_ratios, quotient
 from equimetric.ops.rows import rows_are_separate, weigh_rows
 from equimetric.pairs import Pairs
 
-__all__ = ["compute_chunked", "separable"]
+__all__ = ["compute_chunked"]
 
 MIN_CHUNKED_PAIRS = 2**20
 """From this many pairs on, losses are computed a few rows at a time."""
@@ -70,18 +71,18 @@ class Gradients:
     ) -> None:
         """Σ factor · ∂ value of one chunk; 0 for tensors on which the values do not depend."""
         connected = [(value, factor) for value, factor in zip(values, factors, strict=True) if value.requires_grad]
-        found: Sequence[Tensor | None] = [None] * len(self.parts)
+        gradients: Sequence[Tensor | None] = [None] * len(self.parts)
         if connected:
             # One scalar: for `grad_outputs` torch loads a library for symbolic shapes, 38 MB of it.
             with torch.enable_grad():
                 total = sum_scalars([(value * factor).sum() for value, factor in connected])
-            found = torch.autograd.grad(
+            gradients = torch.autograd.grad(
                 total, [chunk.similarity, *self.parameters], retain_graph=retain_graph, allow_unused=True
             )
-        self.parts[0][rows] = 0 if found[0] is None else found[0]
-        for whole, share in zip(self.parts[1:], found[1:], strict=True):
-            if share is not None:
-                whole += share
+        self.parts[0][rows] = 0 if gradients[0] is None else gradients[0]
+        for whole, gradient in zip(self.parts[1:], gradients[1:], strict=True):
+            if gradient is not None:
+                whole += gradient
 
     def scale(self, factor: Tensor) -> None:
         """Multiply by a scalar."""
@@ -106,7 +107,7 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any,
+        ctx: Any,
         function: Callable[[Pairs], Tensor],
         pairs: Pairs,
         generator: torch.Generator,
@@ -115,18 +116,18 @@ class ChunkedLoss(torch.autograd.Function):
     ) -> Tensor:
         """The value; its gradients are computed along with it and saved."""
         step = max(1, CHUNK_ENTRIES // max(1, similarity.shape[1]))
-        chunks = [slice(start, start + step) for start in range(0, len(similarity), step)]
+        chunks = slices(len(similarity), step)
 
         def run(rows: slice, differentiate: bool = True) -> tuple[Pairs, RatioCollector]:
             chunk = pairs.rows(rows, similarity[rows].detach().requires_grad_())
-            counted = weigh_rows(chunk.query_weight)
-            with torch.set_grad_enabled(differentiate), defer_ratios(collected := RatioCollector()), counted:
+            weighting = weigh_rows(chunk.query_weight)
+            with torch.set_grad_enabled(differentiate), defer_ratios(collected := RatioCollector()), weighting:
                 function(chunk)
             return chunk, collected
 
         before = generator.get_state()
         sums: list[list[Any]] = []
-        kept: list[Gradients] = []
+        accumulators: list[Gradients] = []
         one_run = True
         for rows in chunks:
             chunk, collected = run(rows, one_run)
@@ -134,14 +135,14 @@ class ChunkedLoss(torch.autograd.Function):
                 sums = [[torch.zeros_like(n), None if d is None else torch.zeros_like(d)] for n, d in collected.parts]
                 scalars = all(numerator.ndim == 0 for numerator, _ in collected.parts)
                 one_run = scalars and (len(sums) == 1 or not similarity.is_cpu)
-                kept = [Gradients(similarity, parameters) for _ in sums] if one_run else []
+                accumulators = [Gradients(similarity, parameters) for _ in sums] if one_run else []
             for total, (numerator, denominator) in zip(sums, collected.parts, strict=True):
                 total[0] += numerator.detach()
                 if denominator is not None:
                     total[1] += denominator
-            for number, (gradients, (numerator, _)) in enumerate(zip(kept, collected.parts, strict=False)):
-                gradients.accumulate(
-                    rows, chunk, [numerator], [torch.ones_like(numerator)], retain_graph=number + 1 < len(kept)
+            for i, (accumulator, (numerator, _)) in enumerate(zip(accumulators, collected.parts, strict=False)):
+                accumulator.accumulate(
+                    rows, chunk, [numerator], [torch.ones_like(numerator)], retain_graph=i + 1 < len(accumulators)
                 )
 
         ratios = [quotient(numerator, denominator).requires_grad_() for numerator, denominator in sums]
@@ -151,29 +152,29 @@ class ChunkedLoss(torch.autograd.Function):
             quotient(gradient, denominator)
             for gradient, (_, denominator) in zip(torch.autograd.grad(value, ratios), sums, strict=True)
         ]
-        if kept:
-            summed = kept[0]
-            summed.scale(factors[0])
-            for gradients, factor in zip(kept[1:], factors[1:], strict=True):
-                summed.add(gradients, factor)
+        if accumulators:
+            total_gradient = accumulators[0]
+            total_gradient.scale(factors[0])
+            for accumulator, factor in zip(accumulators[1:], factors[1:], strict=True):
+                total_gradient.add(accumulator, factor)
         else:
-            summed = Gradients(similarity, parameters)
+            total_gradient = Gradients(similarity, parameters)
             after = generator.get_state()
             generator.set_state(before)
             try:
                 for rows in chunks:
                     chunk, collected = run(rows)
-                    summed.accumulate(rows, chunk, [numerator for numerator, _ in collected.parts], factors)
+                    total_gradient.accumulate(rows, chunk, [numerator for numerator, _ in collected.parts], factors)
             finally:
                 generator.set_state(after)
-        context.save_for_backward(*summed.parts)
+        ctx.save_for_backward(*total_gradient.parts)
         return value.detach()
 
     @staticmethod
     @once_differentiable
-    def backward(context: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the saved gradients by `grad_output`."""
-        return None, None, None, *(scale_saved(grad_outputs[0], part) for part in context.saved_tensors)
+        return None, None, None, *(scale_saved(grad_outputs[0], part) for part in ctx.saved_tensors)
 
 
 def compute_chunked(
@@ -188,13 +189,8 @@ def compute_chunked(
     """
     if pairs.similarity.numel() < MIN_CHUNKED_PAIRS or not pairs.similarity.requires_grad or rows_are_separate():
         return function(pairs)
-    own_generator = torch.default_generator if generator is None else generator
+    generator = torch.default_generator if generator is None else generator
     value: Tensor = ChunkedLoss.apply(  # type: ignore[no-untyped-call]
-        function, pairs, own_generator, pairs.similarity, *parameters()
+        function, pairs, generator, pairs.similarity, *parameters()
     )
     return value
-
-
-def separable(function: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
-    """`function(pairs)`, for a part of a loss whose rows meet only in its final means."""
-    return compute_chunked(function, pairs)

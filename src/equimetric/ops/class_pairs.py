@@ -23,8 +23,8 @@ class FirstPairs(NamedTuple):
     """(N,) rows."""
     positive: Tensor
     """(N,) columns."""
-    present: Tensor
-    """(N,) bool: which of them are such pairs."""
+    is_pair: Tensor
+    """(N,) bool: whether an entry is such a pair."""
     competes: Tensor
     """(N, N) bool: [i, j] where the positive of pair j is one of the negatives of anchor i."""
 
@@ -32,18 +32,18 @@ class FirstPairs(NamedTuple):
         """(N, N) similarities of anchors and positives."""
         return similarity.index_select(0, self.anchor).index_select(1, self.positive)
 
-    def reduce(self, values: Tensor, counted: Tensor, queries: int, reduction: str) -> Tensor:
-        """Reduce (N,) values of the pairs, those `counted`, as values of their anchors among this many queries."""
+    def reduce(self, values: Tensor, mask: Tensor, queries: int, reduction: str) -> Tensor:
+        """Reduce (N,) values of the pairs in `mask` as values of their anchors among this many queries."""
         # The plain mean does not ask which queries the values are of.
         if reduction == "mean" and uses_plain_sum():
-            return mean(values, counted)
-        by_query = values.new_zeros(queries).index_add(0, self.anchor, torch.where(counted, values, 0.0))
-        valid = torch.zeros_like(by_query, dtype=torch.bool).index_put((self.anchor,), counted)
+            return mean(values, mask)
+        by_query = values.new_zeros(queries).index_add(0, self.anchor, torch.where(mask, values, 0.0))
+        valid = torch.zeros_like(by_query, dtype=torch.bool).index_put((self.anchor,), mask)
         return reduce_rows(by_query, valid, reduction)
 
 
 def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
-    """One (anchor, positive) per class: its first row that has a positive, and that row's first positive.
+    """List one (anchor, positive) per class: its first row that has a positive, and that row's first positive.
 
     A reference that is repeated is not chosen again.
     """
@@ -56,6 +56,6 @@ def first_pairs(pairs: Pairs, loss: str) -> FirstPairs:
     anchor = torch.arange(len(labels), device=labels.device)
     if not is_tracing():
         anchor = anchor[is_anchor]
-    rows, present = pairs.negative.index_select(0, anchor), is_anchor[anchor]
+    rows, is_pair = pairs.negative.index_select(0, anchor), is_anchor[anchor]
     positive = pairs.positive.index_select(0, anchor).view(torch.uint8).argmax(1)
-    return FirstPairs(anchor, positive, present, rows.index_select(1, positive) & present)
+    return FirstPairs(anchor, positive, is_pair, rows.index_select(1, positive) & is_pair)

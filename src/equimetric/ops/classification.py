@@ -11,7 +11,7 @@ from equimetric.ops.masks import has_any
 from equimetric.ops.reductions import mean, reduce_rows, row_mean
 from equimetric.pairs import Pairs
 
-__all__ = ["cross_entropy", "pair_cross_entropy", "replace_positives", "split_lengths"]
+__all__ = ["cosine_and_norm", "cross_entropy", "pair_cross_entropy", "replace_positives"]
 
 
 def replace_positives(values: Tensor, pairs: Pairs, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -25,16 +25,16 @@ def replace_positives(values: Tensor, pairs: Pairs, change: Callable[[Tensor], T
     return values.scatter(1, column, change(values.gather(1, column)))
 
 
-def split_lengths(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor]:
-    """(Q, R) cosines and (Q, 1) lengths of queries that are compared raw, by dot product, with unit class weights."""
+def cosine_and_norm(pairs: Pairs, loss: str) -> tuple[Tensor, Tensor]:
+    """(Q, R) cosines and (Q, 1) norms of queries that are compared raw, by dot product, with unit class weights."""
     queries = pairs.queries
     if queries is None or not isinstance(queries.target_length, float):
         raise EquimetricError(
             f"loss {loss!r} reads a margin from the length of each embedding and compares by angle; "
             "use references='proxies' with normalize_proxies=True and without a bias"
         )
-    lengths: Tensor = torch.linalg.vector_norm(queries.embeddings, dim=1, keepdim=True)
-    return pairs.similarity / torch.threshold(lengths, 1e-12, 1.0), lengths
+    norm: Tensor = torch.linalg.vector_norm(queries.embeddings, dim=1, keepdim=True)
+    return pairs.similarity / torch.threshold(norm, 1e-12, 1.0), norm
 
 
 def cross_entropy(
@@ -61,9 +61,9 @@ def cross_entropy(
     denominator = log_sum_exp(logits, pairs.mask if positive_in_denominator else pairs.negative, pairs.weight)
     values = denominator - log_sum_exp(logits, pairs.positive, pairs.weight)
     if label_smoothing:
-        share = pairs.negative if smoothing == "others" else pairs.mask
-        elsewhere = denominator - row_mean(logits, share, pairs.weight)
-        values = (1 - label_smoothing) * values + label_smoothing * elsewhere
+        smoothed = pairs.negative if smoothing == "others" else pairs.mask
+        smoothing_loss = denominator - row_mean(logits, smoothed, pairs.weight)
+        values = (1 - label_smoothing) * values + label_smoothing * smoothing_loss
     return reduce_rows(values, has_any(pairs.positive) & has_any(pairs.negative), reduction)
 
 

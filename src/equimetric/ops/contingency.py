@@ -1,4 +1,4 @@
-"""How much clusterings say about classes, counted once and updated for the few samples that change their cluster."""
+"""Agreement of clusterings with classes, counted once and updated for the few samples that change their cluster."""
 
 from typing import Any, NamedTuple
 
@@ -54,16 +54,16 @@ class Agreement:
     def n_log_n(self, counts: NDArray[Any]) -> NDArray[np.float64]:
         """(…,) n log n: whole numbers from a table."""
         if self.weight is None:
-            found: NDArray[np.float64] = self.table[counts]
-            return found
+            values: NDArray[np.float64] = self.table[counts]
+            return values
         # What is left of weights that cancel may lie a little below 0.
-        present = np.maximum(counts, np.finfo(np.float64).tiny)
-        return np.asarray(present * np.log(present))
+        positive_counts = np.maximum(counts, np.finfo(np.float64).tiny)
+        return np.asarray(positive_counts * np.log(positive_counts))
 
-    def count(self, cluster: NDArray[np.int64], number: int) -> Counts:
-        """The samples in each of `number` clusters."""
-        cells = np.bincount(cluster * self.classes + self.member, self.weight, number * self.classes)
-        sizes = cells.reshape(number, self.classes).sum(1)
+    def count(self, cluster: NDArray[np.int64], num_clusters: int) -> Counts:
+        """The samples in each of `num_clusters` clusters."""
+        cells = np.bincount(cluster * self.classes + self.member, self.weight, num_clusters * self.classes)
+        sizes = cells.reshape(num_clusters, self.classes).sum(1)
         joint, cluster_term = (float(self.n_log_n(counts).sum()) for counts in (cells, sizes))
         return Counts(cluster, cells, sizes, joint, cluster_term)
 
@@ -81,7 +81,7 @@ class Agreement:
         )
 
     def list_changes(self, counts: Counts, moves: Moves) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """(2E,) cells that samples leave or enter, ascending by trial, cluster and class, and what they add to them."""
+        """(2E,) cells that samples leave or enter, ascending by trial, cluster and class, and the weights added."""
         trial, classes, weight = (
             moves.trial * len(counts.sizes),
             self.member[moves.sample],

@@ -11,19 +11,19 @@ __all__ = ["nan_factor"]
 
 
 def nan_factor(*embeddings: Tensor | None) -> Tensor | None:
-    """What a loss of these embeddings is multiplied by: NaN where one of them is NaN or infinite, else 1.
+    """Factor for the loss: NaN if an embedding is not finite, else 1.
 
     Comparisons with NaN are False, so hinges and selections leave such a row out, and without this factor the loss of
     the other rows would pass for that of the batch. None where all embeddings are known to be finite.
     """
-    unknown = [one for one in embeddings if isinstance(one, Tensor) and not known_finite(one)]
-    if not unknown:
+    unchecked = [tensor for tensor in embeddings if isinstance(tensor, Tensor) and not is_known_finite(tensor)]
+    if not unchecked:
         return None
-    finite = torch.stack([one.isfinite().all().to(unknown[0].device) for one in unknown])
+    finite = torch.stack([tensor.isfinite().all().to(unchecked[0].device) for tensor in unchecked])
     return torch.where(finite.all(), 1.0, nan)
 
 
-def known_finite(embeddings: Tensor) -> bool:
+def is_known_finite(embeddings: Tensor) -> bool:
     """Whether a finite sum proves finite entries; False where finding out takes long."""
     if not embeddings.is_floating_point():
         return True

@@ -12,7 +12,7 @@ __all__ = ["keep_signs", "scale_gradient", "scale_saved", "sum_scalars", "with_g
 
 
 def sum_scalars(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of scalars; a single one as it is."""
+    """Sum scalars; a single one is returned unchanged."""
     return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
 
 
@@ -26,23 +26,23 @@ class KeepSigns(torch.autograd.Function):
     """Similarities whose gradient never pushes a positive away nor pulls a negative closer."""
 
     @staticmethod
-    def forward(context: Any, similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    def forward(ctx: Any, similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """The similarities."""
-        context.save_for_backward(positive, negative)
+        ctx.save_for_backward(positive, negative)
         return similarity.clone()
 
     @staticmethod
-    def backward(context: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
         """The gradient below 0 for positives, above 0 for negatives, and 0 elsewhere."""
-        positive, negative = context.saved_tensors
+        positive, negative = ctx.saved_tensors
         gradient = grad_outputs[0]
         return positive * gradient.clamp_max(0) + negative * gradient.clamp_min(0), None, None
 
 
 def keep_signs(similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
     """The similarities; backward drops what would push a positive away or pull a negative closer."""
-    kept: Tensor = KeepSigns.apply(similarity, positive, negative)  # type: ignore[no-untyped-call]
-    return kept
+    result: Tensor = KeepSigns.apply(similarity, positive, negative)  # type: ignore[no-untyped-call]
+    return result
 
 
 def scale_saved(grad_output: Tensor, gradient: Tensor) -> Tensor:
@@ -59,15 +59,15 @@ class KnownGradient(torch.autograd.Function):
     """A scalar whose gradient with respect to one tensor is computed in the forward pass."""
 
     @staticmethod
-    def forward(context: Any, wrt: Tensor, value: Tensor, gradient: Tensor) -> Tensor:  # noqa: ARG004
+    def forward(ctx: Any, wrt: Tensor, value: Tensor, gradient: Tensor) -> Tensor:  # noqa: ARG004
         """The value."""
-        context.save_for_backward(gradient)
+        ctx.save_for_backward(gradient)
         return value.clone()
 
     @staticmethod
-    def backward(context: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
         """Scale the saved gradient by `grad_output`."""
-        return scale_saved(grad_outputs[0], context.saved_tensors[0]), None, None
+        return scale_saved(grad_outputs[0], ctx.saved_tensors[0]), None, None
 
 
 def with_gradient(value: Tensor, wrt: Tensor, gradient: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ def group_rows(*keys: Tensor) -> tuple[Tensor, int]:
     Where shapes cannot depend on data, as in a compiled graph, there are B groups: a group has the number of its first
     row.
     """
-    both = torch.stack(keys, 1)
+    key_rows = torch.stack(keys, 1)
     if torch.compiler.is_compiling():
-        together = (both[:, None] == both).all(2)
-        return together.view(torch.uint8).argmax(1), len(both)
-    groups, group = torch.unique(both, dim=0, return_inverse=True)
+        equal = (key_rows[:, None] == key_rows).all(2)
+        return equal.view(torch.uint8).argmax(1), len(key_rows)
+    groups, group = torch.unique(key_rows, dim=0, return_inverse=True)
     return group, len(groups)

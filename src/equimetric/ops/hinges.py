@@ -72,8 +72,8 @@ class Hinge:
     def inclusive(self) -> "Hinge":
         """The same with the boundary moved by the least possible step, so that values on it have a term."""
         kind = np.float32 if self.excess.values.dtype == torch.float32 else np.float64
-        moved = float(np.nextafter(kind(self.excess.boundary), kind(-self.excess.sign * inf)))
-        return replace(self, excess=replace(self.excess, offset=-self.excess.sign * moved))
+        next_value = float(np.nextafter(kind(self.excess.boundary), kind(-self.excess.sign * inf)))
+        return replace(self, excess=replace(self.excess, offset=-self.excess.sign * next_value))
 
     def scale(self, reduced: Tensor) -> Tensor:
         """The reduced terms times their factor."""
@@ -100,15 +100,15 @@ def sum_hinges(
         return torch.cat([hinge.scale(list_terms(hinge, weight, power)) for hinge in both])
     if reduction == "anchor":
         terms = [row_mean(hinge.excess.compute().relu() ** power, hinge.mask, weight) for hinge in both]
-        parts = [mean(part, has_any(hinge.mask)) for part, hinge in zip(terms, both, strict=True)]
-        return few.scale(parts[0]) + many.scale(parts[1])
-    known = power == 1 and few.excess.values.numel() > SMALL_NUMEL and uses_plain_sum() and not is_tracing()
-    if known and weight is None and not ratios_are_deferred():
+        means = [mean(part, has_any(hinge.mask)) for part, hinge in zip(terms, both, strict=True)]
+        return few.scale(means[0]) + many.scale(means[1])
+    closed_form = power == 1 and few.excess.values.numel() > SMALL_NUMEL and uses_plain_sum() and not is_tracing()
+    if closed_form and weight is None and not ratios_are_deferred():
         value = fuse_hinges(few, many, reduction, inclusive=inclusive)
         if value is not None:
             return value
     reduced = [
-        hinge.scale(reduce_hinge(hinge, weight, reduction, power=power, inclusive=inclusive, known=known))
+        hinge.scale(reduce_hinge(hinge, weight, reduction, power=power, inclusive=inclusive, closed_form=closed_form))
         for hinge in both
     ]
     return reduced[0] + reduced[1]
@@ -124,21 +124,23 @@ def list_terms(hinge: Hinge, weight: Tensor | None, power: int) -> Tensor:
 
 
 def reduce_hinge(
-    hinge: Hinge, weight: Tensor | None, reduction: str, *, power: int, inclusive: bool, known: bool
+    hinge: Hinge, weight: Tensor | None, reduction: str, *, power: int, inclusive: bool, closed_form: bool
 ) -> Tensor:
     """R of the terms of one hinge, without its factor."""
     values = hinge.excess.values
-    counted = entry_counts(hinge.mask, weight, values.dtype)
-    if known:
-        value, active, gradient = hinge_with_gradient(hinge.excess, counted, inclusive=inclusive)
+    counts = entry_counts(hinge.mask, weight, values.dtype)
+    if closed_form:
+        value, active, gradient = hinge_with_gradient(hinge.excess, counts, inclusive=inclusive)
         numerator = with_gradient(value, values, gradient)
     else:
         # Multiplying by the mask is faster than choosing by it.
         excess = hinge.excess.compute()
-        reached = counted * (excess >= 0 if inclusive else excess > 0)
+        active_counts = counts * (excess >= 0 if inclusive else excess > 0)
         terms = excess if power == 1 else excess.relu() ** power
-        numerator = torch.dot(terms.flatten(), reached.flatten()) if uses_plain_sum() else total(terms * reached)
-        active = total(reached)
+        numerator = (
+            torch.dot(terms.flatten(), active_counts.flatten()) if uses_plain_sum() else total(terms * active_counts)
+        )
+        active = total(active_counts)
     return ratio(numerator, denominator(reduction, hinge.mask, weight, values.dtype, lambda: active))
 
 
@@ -149,37 +151,37 @@ def fuse_hinges(few: Hinge, many: Hinge, reduction: str, *, inclusive: bool) -> 
     listing these entries takes a fraction of the time of converting the whole mask to numbers.
     """
     values = many.excess.values.contiguous()
-    elsewhere = flatnonzero(~many.mask)
-    if SPARSE_RATIO * len(elsewhere) > values.numel():
+    others = flatnonzero(~many.mask)
+    if SPARSE_RATIO * len(others) > values.numel():
         return None
     with torch.no_grad():
         value = values.new_zeros(())
         gradients: list[Tensor] = []
-        inside = few.mask.reshape(-1)[elsewhere]
-        for hinge, entries, absent in ((many, values, elsewhere), (few, values.reshape(-1)[elsewhere], ~inside)):
+        inside = few.mask.reshape(-1)[others]
+        for hinge, entries, excluded in ((many, values, others), (few, values.reshape(-1)[others], ~inside)):
             # One matrix for all steps: fresh memory is filled slowly.
             terms = (hinge.inclusive() if inclusive else hinge).excess.compute(entries).relu_()
-            terms.view(-1)[absent] = 0
-            total = terms.sum()
+            terms.view(-1)[excluded] = 0
+            term_sum = terms.sum()
             gradient = terms.sign_()
-            number = denominator(reduction, hinge.mask, None, values.dtype, gradient.sum)
-            share = quotient(torch.full_like(value, hinge.factor), number)
-            value += total * share
-            gradients.append(gradient.mul_(hinge.excess.sign * share))
-        gradients[0].view(-1)[elsewhere] = gradients[1]
+            divisor = denominator(reduction, hinge.mask, None, values.dtype, gradient.sum)
+            factor = quotient(torch.full_like(value, hinge.factor), divisor)
+            value += term_sum * factor
+            gradients.append(gradient.mul_(hinge.excess.sign * factor))
+        gradients[0].view(-1)[others] = gradients[1]
     return with_gradient(value, values, gradients[0])
 
 
 @torch.no_grad()
-def hinge_with_gradient(excess: Affine, counted: Tensor, *, inclusive: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ counted · [excess]₊, how many of them are above zero, and the gradient of the sum. Overwrites `counted`."""
-    below = excess.sign < 0
-    beyond = {(False, False): torch.gt, (False, True): torch.ge, (True, False): torch.lt, (True, True): torch.le}
+def hinge_with_gradient(excess: Affine, counts: Tensor, *, inclusive: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ counts · [excess]₊, the number of terms above zero, and the gradient of the sum. Overwrites `counts`."""
+    is_below = excess.sign < 0
+    comparisons = {(False, False): torch.gt, (False, True): torch.ge, (True, False): torch.lt, (True, True): torch.le}
     # Into numbers, because comparing into booleans takes longer.
-    gradient = beyond[below, inclusive](excess.values, excess.boundary, out=torch.empty_like(excess.values))
-    gradient.mul_(counted)
+    gradient = comparisons[is_below, inclusive](excess.values, excess.boundary, out=torch.empty_like(excess.values))
+    gradient.mul_(counts)
     active = gradient.sum()
-    if below:
+    if is_below:
         gradient.neg_()
-    value = torch.dot(torch.sub(excess.values, excess.boundary, out=counted).flatten(), gradient.flatten())
+    value = torch.dot(torch.sub(excess.values, excess.boundary, out=counts).flatten(), gradient.flatten())
     return value, active, gradient

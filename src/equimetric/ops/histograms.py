@@ -17,9 +17,9 @@ def soft_histograms(pairs: Pairs, position: Tensor, nodes: int) -> tuple[Tensor,
     position = position.clamp(0, nodes - 1)
     # Clamped as whole numbers: NaN is one, far outside.
     below = position.detach().long().clamp_(0, nodes - 2)
-    share = position - below
+    upper_weight = position - below
     node = below + nodes * pairs.negative
     counts = position.new_zeros(len(position), 2 * nodes)
-    counts = counts.scatter_add(1, node, weigh(1 - share, pairs.mask, pairs.weight))
-    counts = counts.scatter_add(1, node + 1, weigh(share, pairs.mask, pairs.weight))
+    counts = counts.scatter_add(1, node, weigh(1 - upper_weight, pairs.mask, pairs.weight))
+    counts = counts.scatter_add(1, node + 1, weigh(upper_weight, pairs.mask, pairs.weight))
     return counts[:, :nodes], counts[:, nodes:]

@@ -43,15 +43,15 @@ def cluster_within_classes(
     """
     seed = int(torch.randint(2**62, (), generator=generator))
     assigned = torch.zeros_like(labels)
-    for number, label in enumerate(torch.unique(labels)):
+    for index, label in enumerate(torch.unique(labels)):
         members = (labels == label).nonzero()[:, 0]
-        found = kmeans(
+        result = kmeans(
             embeddings[members],
             min(clusters, len(members)),
-            seed=derive_seed(seed, "class", number),
+            seed=derive_seed(seed, "class", index),
             iterations=iterations,
         )
-        assigned[members] = found.assignment
+        assigned[members] = result.assignment
     return assigned
 
 
@@ -74,13 +74,13 @@ class KMeansResult:
 
 
 def kmeans(
-    points: Tensor, clusters: int, *, seed: int = 0, iterations: int = 20, starts: int = 1, spherical: bool = False
+    points: Tensor, clusters: int, *, seed: int = 0, iterations: int = 20, n_init: int = 1, spherical: bool = False
 ) -> KMeansResult:
     """Lloyd's algorithm from greedy k-means++ seeds, until nothing changes or for the given number of iterations.
 
     points      (N, D) float32 or float64
     clusters    k
-    starts      number of runs from different seeds; the smallest inertia wins
+    n_init      number of runs from different seeds; the smallest inertia wins
     spherical   project the centres onto the unit sphere, for cosine; the points must be unit vectors
 
     A cluster that loses its last point takes the point farthest from its centre, among those that are not the closest
@@ -88,95 +88,97 @@ def kmeans(
     """
     if not 1 <= clusters <= len(points):
         raise EquimetricError(f"{len(points)} points cannot form {clusters} clusters; ask for 1 to {len(points)}")
-    for name, number in (("iterations", iterations), ("starts", starts)):
-        if number < 1:
-            raise EquimetricError(f"{name} is {number}; k-means needs at least 1")
+    for name, value in (("iterations", iterations), ("n_init", n_init)):
+        if value < 1:
+            raise EquimetricError(f"{name} is {value}; k-means needs at least 1")
     with torch.no_grad(), disable_reduced_precision(points.device):
-        squared_lengths = _squared_lengths(points)
-        found = [
+        squared_norms = _squared_norms(points)
+        results = [
             lloyd(
                 points,
-                _seeds(points, squared_lengths, clusters, one),
+                _init_seeds(points, squared_norms, clusters, run_seed),
                 iterations=iterations,
                 spherical=spherical,
-                squared_lengths=squared_lengths,
+                squared_norms=squared_norms,
             )
-            for one in (seed, *(derive_seed(seed, "start", start) for start in range(1, starts)))
+            for run_seed in (seed, *(derive_seed(seed, "start", start) for start in range(1, n_init)))
         ]
-    return min(found, key=lambda run: run.inertia)
+    return min(results, key=lambda run: run.inertia)
 
 
 @torch.no_grad()
 def lloyd(
-    points: Tensor, seeds: Tensor, *, iterations: int, spherical: bool, squared_lengths: Tensor | None = None
+    points: Tensor, seeds: Tensor, *, iterations: int, spherical: bool, squared_norms: Tensor | None = None
 ) -> KMeansResult:
     """Lloyd's algorithm from the points at these indices (k,): see `kmeans`."""
-    if squared_lengths is None:
-        squared_lengths = _squared_lengths(points)
+    if squared_norms is None:
+        squared_norms = _squared_norms(points)
     centres = points[seeds]
-    assignment, squared_distance = _assign(points, squared_lengths, centres)
-    moved, converged = 0, False
-    while moved < iterations and not converged:
-        before = assignment
-        centres = _means(points, assignment, len(seeds), spherical)
-        assignment, squared_distance = _assign(points, squared_lengths, centres)
-        moved, converged = moved + 1, bool((assignment == before).all())
-    return KMeansResult(assignment, centres, float(squared_distance.sum()), moved, converged)
+    assignment, squared_distance = _assign_points(points, squared_norms, centres)
+    n_iter, converged = 0, False
+    while n_iter < iterations and not converged:
+        previous = assignment
+        centres = _compute_means(points, assignment, len(seeds), spherical)
+        assignment, squared_distance = _assign_points(points, squared_norms, centres)
+        n_iter, converged = n_iter + 1, bool((assignment == previous).all())
+    return KMeansResult(assignment, centres, float(squared_distance.sum()), n_iter, converged)
 
 
-def _squared_lengths(points: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
-    return lengths.square()
+def _squared_norms(points: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
+    return norms.square()
 
 
-def _seeds(points: Tensor, squared_lengths: Tensor, clusters: int, seed: int) -> Tensor:
-    """Indices (k,) of greedy k-means++, chosen in blocks.
+def _init_seeds(points: Tensor, squared_norms: Tensor, clusters: int, seed: int) -> Tensor:
+    """Select the indices (k,) of greedy k-means++ seeds in blocks.
 
     Candidates are drawn ∝ D², the squared distance to the nearest seed; of 2 + ln k of them, the one that lowers Σ D²
     most becomes a seed.
     """
     generator = np.random.default_rng(derive_seed(seed, "k-means++"))
     trials = 2 + int(math.log(clusters))
-    fresh = generator.integers(len(points), size=1)
-    chosen = fresh
-    nearest = torch.full_like(squared_lengths, torch.inf)
-    while len(chosen) < clusters:
-        _, closeness = _nearest_centres(points, points[fresh])
-        torch.minimum(nearest, (squared_lengths - 2 * closeness).clamp(min=0), out=nearest)
+    new_seeds = generator.integers(len(points), size=1)
+    seeds = new_seeds
+    nearest = torch.full_like(squared_norms, torch.inf)
+    while len(seeds) < clusters:
+        _, closeness = _nearest_centres(points, points[new_seeds])
+        torch.minimum(nearest, (squared_norms - 2 * closeness).clamp(min=0), out=nearest)
         # Exactly 0, so that rounding never lets a seed be drawn again.
-        nearest[chosen] = 0
+        nearest[seeds] = 0
         if not nearest.any():
             # Every point equals a seed: any other points will do.
-            others = np.setdiff1d(np.arange(len(points)), chosen)
-            return torch.from_numpy(np.concatenate([chosen, others[: clusters - len(chosen)]]))
-        block = min(max(1, len(chosen) // BLOCK_SHARE), clusters - len(chosen))
-        candidates = _draw(nearest.cpu().numpy(), (block, trials), generator)
-        gains = _gains(points, squared_lengths, nearest, candidates.ravel()).reshape(block, trials)
+            others = np.setdiff1d(np.arange(len(points)), seeds)
+            return torch.from_numpy(np.concatenate([seeds, others[: clusters - len(seeds)]]))
+        block = min(max(1, len(seeds) // BLOCK_SHARE), clusters - len(seeds))
+        candidates = _draw_indices(nearest.cpu().numpy(), (block, trials), generator)
+        gains = _compute_gains(points, squared_norms, nearest, candidates.ravel()).reshape(block, trials)
         best = np.take_along_axis(candidates, gains.argmax(axis=1)[:, None], axis=1).squeeze(1)
-        fresh = _accept(points, nearest.cpu().numpy(), best, generator)
-        chosen = np.concatenate([chosen, fresh])
-    return torch.from_numpy(chosen)
+        new_seeds = _accept_candidates(points, nearest.cpu().numpy(), best, generator)
+        seeds = np.concatenate([seeds, new_seeds])
+    return torch.from_numpy(seeds)
 
 
-def _draw(weight: Floats, shape: tuple[int, ...], generator: np.random.Generator) -> Integers:
+def _draw_indices(weight: Floats, shape: tuple[int, ...], generator: np.random.Generator) -> Integers:
     """Draw indices with probability ∝ weight, with replacement."""
     cumulative = np.cumsum(weight)
     indices: Integers = np.searchsorted(cumulative, cumulative[-1] * generator.random(shape), side="right")
     return indices
 
 
-def _gains(points: Tensor, squared_lengths: Tensor, nearest: Tensor, candidates: Integers) -> Floats:
-    """By how much each candidate c would lower Σ D²: Σ_x [D²(x) − ‖x − c‖²]₊."""
+def _compute_gains(points: Tensor, squared_norms: Tensor, nearest: Tensor, candidates: Integers) -> Floats:
+    """Compute by how much each candidate c would lower Σ D²: Σ_x [D²(x) − ‖x − c‖²]₊."""
     centres = points[candidates]
-    least_closeness = ((squared_lengths - nearest) / 2).to(points.dtype)
+    min_closeness = ((squared_norms - nearest) / 2).to(points.dtype)
     gains = torch.zeros(len(centres), dtype=torch.float64, device=points.device)
     for rows, closeness in _closeness_tiles(points, centres):
-        gains += 2 * closeness.sub_(least_closeness[rows, None]).clamp_(min=0).sum(dim=0)
+        gains += 2 * closeness.sub_(min_closeness[rows, None]).clamp_(min=0).sum(dim=0)
     return gains.cpu().numpy()
 
 
-def _accept(points: Tensor, weight: Floats, candidates: Integers, generator: np.random.Generator) -> Integers:
-    """The candidates that stay likely given those accepted before them; always the first.
+def _accept_candidates(
+    points: Tensor, weight: Floats, candidates: Integers, generator: np.random.Generator
+) -> Integers:
+    """Accept candidates that remain likely given those accepted before them; always the first.
 
     A candidate whose D² has fallen to D²′ is accepted with probability D²′/D². Candidates drawn ∝ D² are then
     distributed as if drawn one after the other.
@@ -185,13 +187,13 @@ def _accept(points: Tensor, weight: Floats, candidates: Integers, generator: np.
     candidates = candidates[np.sort(np.unique(candidates, return_index=True)[1])]
     vectors = points[candidates].double()
     squared_distance = torch.cdist(vectors, vectors).square().cpu().numpy()
-    before = weight[candidates]
-    now = before.copy()
+    initial = weight[candidates]
+    remaining = initial.copy()
     accepted = []
-    for index, chance in enumerate(generator.random(len(candidates))):
-        if chance * before[index] < now[index]:
+    for index, threshold in enumerate(generator.random(len(candidates))):
+        if threshold * initial[index] < remaining[index]:
             accepted.append(candidates[index])
-            np.minimum(now, squared_distance[index], out=now)
+            np.minimum(remaining, squared_distance[index], out=remaining)
     return np.array(accepted)
 
 
@@ -210,22 +212,22 @@ def _closeness_tiles(points: Tensor, centres: Tensor) -> Iterator[tuple[slice, T
 def _nearest_centres(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre, ties by lower index, (N,), and the closeness to it, (N,) float64."""
     nearest = torch.empty(len(points), dtype=torch.int64, device=points.device)
-    largest = torch.empty(len(points), dtype=torch.float64, device=points.device)
+    max_closeness = torch.empty(len(points), dtype=torch.float64, device=points.device)
     for rows, closeness in _closeness_tiles(points, centres):
         torch.argmax(closeness, dim=1, out=nearest[rows])
-        largest[rows] = closeness.gather(1, nearest[rows, None]).squeeze(1).double()
-    return nearest, largest
+        max_closeness[rows] = closeness.gather(1, nearest[rows, None]).squeeze(1).double()
+    return nearest, max_closeness
 
 
-def _assign(points: Tensor, squared_lengths: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+def _assign_points(points: Tensor, squared_norms: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The cluster of every point (N,), no cluster empty, and the squared distance to its centre (N,)."""
     assignment, closeness = _nearest_centres(points, centres)
-    squared_distance = (squared_lengths - 2 * closeness).clamp(min=0)
+    squared_distance = (squared_norms - 2 * closeness).clamp(min=0)
     _fill_empty_clusters(assignment, squared_distance, len(centres))
     return assignment, squared_distance
 
 
-def _means(points: Tensor, assignment: Tensor, clusters: int, spherical: bool) -> Tensor:
+def _compute_means(points: Tensor, assignment: Tensor, clusters: int, spherical: bool) -> Tensor:
     """The mean of each cluster (k, D), for `spherical` its direction."""
     means = sum_by_group(points, assignment, clusters) / assignment.bincount(minlength=clusters)[:, None]
     return (normalize(means, dim=1) if spherical else means).to(points.dtype)
@@ -237,10 +239,10 @@ def _fill_empty_clusters(assignment: Tensor, squared_distance: Tensor, clusters:
     if not len(empty):
         return
     order = squared_distance.argsort(stable=True)
-    place_of_best = torch.full((clusters,), len(assignment), device=assignment.device)
-    place_of_best.scatter_reduce_(0, assignment[order], torch.arange(len(order), device=order.device), "amin")
-    misplaced = squared_distance.clone()
-    misplaced[order[place_of_best[place_of_best < len(order)]]] = -1
-    moved = misplaced.argsort(descending=True, stable=True)[: len(empty)]
-    assignment[moved] = empty
-    squared_distance[moved] = 0
+    closest_rank = torch.full((clusters,), len(assignment), device=assignment.device)
+    closest_rank.scatter_reduce_(0, assignment[order], torch.arange(len(order), device=order.device), "amin")
+    candidates = squared_distance.clone()
+    candidates[order[closest_rank[closest_rank < len(order)]]] = -1
+    farthest = candidates.argsort(descending=True, stable=True)[: len(empty)]
+    assignment[farthest] = empty
+    squared_distance[farthest] = 0

@@ -1,4 +1,4 @@
-"""Layers of losses that learn a map of the embeddings, in the precision of these, whatever that of the weights."""
+"""Layers of losses that learn a map of the embeddings, computed in the precision of the embeddings."""
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +35,8 @@ class BatchNorm(nn.Module):
 
     def forward(self, vectors: Tensor, counts: Tensor | None = None) -> Tensor:
         """(B, D) → (B, D); samples count (B,) `counts`, each once where that is None."""
-        once = vectors.new_ones(len(vectors)) if counts is None else counts.to(vectors)
-        share = divide(once, once.sum())
-        centred = vectors - share @ vectors
-        scaled = centred * (share @ centred.square() + self.epsilon).rsqrt() * self.weight.to(vectors)
+        counts = vectors.new_ones(len(vectors)) if counts is None else counts.to(vectors)
+        weights = divide(counts, counts.sum())
+        centred = vectors - weights @ vectors
+        scaled = centred * (weights @ centred.square() + self.epsilon).rsqrt() * self.weight.to(vectors)
         return scaled if self.bias is None else scaled + self.bias.to(vectors)

@@ -1,10 +1,10 @@
-"""Boolean masks as the bytes they are: processors handle numbers several times faster than booleans."""
+"""Boolean masks viewed as bytes: processors handle numbers several times faster than booleans."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["SPARSE_RATIO", "columns_of", "count_rows", "flatnonzero", "has_any", "to_dtype"]
+__all__ = ["SPARSE_MIN_ENTRIES", "SPARSE_RATIO", "columns_of", "count_rows", "flatnonzero", "has_any", "to_dtype"]
 
 SPARSE_MIN_ENTRIES, SPARSE_RATIO = 2**16, 8
 """From this many entries on, listing the true ones pays where they are an eighth or less."""
@@ -26,18 +26,18 @@ def count_rows(mask: Tensor) -> Tensor:
 
 
 def columns_of(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns of the true entries, packed to the left: (Q, K) indices and (Q, K) bool, K = the most of any row."""
-    numbers = count_rows(mask)
-    most = int(numbers.max()) if len(numbers) else 0
-    if mask.numel() < SPARSE_MIN_ENTRIES or SPARSE_RATIO * most > mask.shape[1]:
-        found, columns = mask.view(torch.uint8).topk(most, dim=1)
-        return columns, found.bool()
+    """Columns of the true entries, packed to the left: (Q, K) indices and (Q, K) bool, K = the maximum of any row."""
+    counts = count_rows(mask)
+    max_count = int(counts.max()) if len(counts) else 0
+    if mask.numel() < SPARSE_MIN_ENTRIES or SPARSE_RATIO * max_count > mask.shape[1]:
+        values, columns = mask.view(torch.uint8).topk(max_count, dim=1)
+        return columns, values.bool()
     indices = flatnonzero(mask)
     row = indices // mask.shape[1]
-    slot = torch.arange(len(row), device=mask.device) - (numbers.cumsum(0) - numbers)[row]
-    columns = indices.new_zeros(len(mask), most)
+    slot = torch.arange(len(row), device=mask.device) - (counts.cumsum(0) - counts)[row]
+    columns = indices.new_zeros(len(mask), max_count)
     columns[row, slot] = indices - row * mask.shape[1]
-    return columns, torch.arange(most, device=mask.device) < numbers[:, None]
+    return columns, torch.arange(max_count, device=mask.device) < counts[:, None]
 
 
 def flatnonzero(mask: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from equimetric.ops.products import (
     is_tracing,
     map_with_transpose,
     sparse_gradient,
-    squared_lengths,
+    squared_norms,
     weighted_differences,
 )
 
@@ -24,15 +24,18 @@ def negative_noise(queries: Tensor, references: Tensor) -> Tensor:
     """(Q, R) −var(q − r) / var(q), variances over the coordinates; not symmetric: the query is the signal.
 
     With centred vectors −‖q − r‖² / ‖q‖² = [2q, −1, −‖q‖²] · [r, ‖r‖², 1] / ‖q‖²: one matrix product of two more
-    dimensions. Lengths are slightly short, so coincident points have a similarity of 0 or more: a mean over nonzero
+    dimensions. Norms are slightly short, so coincident points have a similarity of 0 or more: a mean over nonzero
     noise must not count rounding.
     """
     if references is queries and not is_tracing():
         noise: Tensor = SelfNoise.apply(queries)  # type: ignore[no-untyped-call]
         return noise
-    (signals, power, shares), (others, other_power, _) = centre_signals(queries), centre_signals(references)
-    ends = torch.cat([2 * signals, -torch.ones_like(power), -power], 1) * shares
-    return ends @ torch.cat([others, other_power, torch.ones_like(other_power)], 1).T
+    (signals, power, inv_power), (reference_signals, other_power, _) = (
+        centre_signals(queries),
+        centre_signals(references),
+    )
+    left = torch.cat([2 * signals, -torch.ones_like(power), -power], 1) * inv_power
+    return left @ torch.cat([reference_signals, other_power, torch.ones_like(other_power)], 1).T
 
 
 class SelfNoise(torch.autograd.Function):
@@ -42,38 +45,40 @@ class SelfNoise(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, vectors: Tensor) -> Tensor:
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
         """(N, D) → (N, N)."""
-        signals, power, shares = centre_signals(vectors)
-        noise = ((signals * (2 * shares)) @ signals.T).addcmul_(shares, power.T, value=-1).sub_(power * shares)
-        context.save_for_backward(vectors, noise, signals, shares)
+        signals, power, inv_power = centre_signals(vectors)
+        noise = ((signals * (2 * inv_power)) @ signals.T).addcmul_(inv_power, power.T, value=-1).sub_(power * inv_power)
+        ctx.save_for_backward(vectors, noise, signals, inv_power)
         return noise
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         """∂x of the formula, centred: a step common to all coordinates changes no centred vector."""
-        vectors, noise, signals, shares = context.saved_tensors
+        vectors, noise, signals, inv_power = ctx.saved_tensors
         if torch.is_grad_enabled():
             # For second derivatives these must be functions of the vectors.
-            signals, _, shares = centre_signals(vectors)
-        few = sparse_gradient(gradients[0])
-        if few is None:
-            own = torch.linalg.vecdot(gradients[0], noise)[:, None] * shares
+            signals, _, inv_power = centre_signals(vectors)
+        sparse_grad = sparse_gradient(gradients[0])
+        if sparse_grad is None:
+            weighted_noise = torch.linalg.vecdot(gradients[0], noise)[:, None] * inv_power
             pull = map_with_transpose(
-                gradients[0], lambda rows, sums: weighted_differences(sums, signals[rows], signals), shares[:, 0]
+                gradients[0], lambda rows, sums: weighted_differences(sums, signals[rows], signals), inv_power[:, 0]
             )
         else:
-            row, column = few.indices()
-            scaled = few.values() * shares[row, 0]
-            own = torch.zeros_like(shares).index_add_(0, row, (scaled * noise[row, column])[:, None])
-            pull = weighted_differences(add_sparse_transpose(few.indices(), scaled, len(signals)), signals, signals)
-        return centre(torch.addcmul(pull, signals, own, value=-1)).mul_(2)
+            row, column = sparse_grad.indices()
+            scaled = sparse_grad.values() * inv_power[row, 0]
+            weighted_noise = torch.zeros_like(inv_power).index_add_(0, row, (scaled * noise[row, column])[:, None])
+            pull = weighted_differences(
+                add_sparse_transpose(sparse_grad.indices(), scaled, len(signals)), signals, signals
+            )
+        return centre(torch.addcmul(pull, signals, weighted_noise, value=-1)).mul_(2)
 
 
 def centre_signals(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Centred vectors, their (N, 1) powers, slightly short, and the reciprocals of these."""
     signals = centre(vectors)
-    power = squared_lengths(signals)[:, None]
+    power = squared_norms(signals)[:, None]
     return signals, power, (power + MIN_POWER).reciprocal()
 
 

@@ -5,20 +5,18 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from equimetric.ops.masks import columns_of
+from equimetric.ops.masks import SPARSE_MIN_ENTRIES, SPARSE_RATIO, columns_of
 from equimetric.pairs import Pairs
 
 __all__ = ["Positives", "list_positives", "positives", "split_columns"]
 
-SPARSE_MIN_ENTRIES, SPARSE_RATIO = 2**16, 8
-"""From this many pairs on, listing positives beats passing over all pairs, where they are an eighth or less."""
 
 MAX_TRIPLES_PER_PASS = 2**17
 """Triples that are computed in one pass; more of them would leave the processor's cache."""
 
 
 class Positives:
-    """The positives of each query, (Q, K) with K the most of any query, or all (Q, R) pairs where that is as fast.
+    """The positives of each query, (Q, K) with K the maximum of any query, or all (Q, R) pairs where that is as fast.
 
     Attributes:
         mask: bool, which entries are positives.
@@ -34,18 +32,18 @@ class Positives:
     @property
     def weight(self) -> Tensor | None:
         """The multiplicity of each entry, or None."""
-        return None if self.pairs.weight is None else self.at(self.pairs.weight)
+        return None if self.pairs.weight is None else self.gather(self.pairs.weight)
 
     @property
     def columns(self) -> Tensor:
         """The column of each entry."""
         if self._columns is not None:
             return self._columns
-        every = torch.arange(self.pairs.similarity.shape[1], device=self.pairs.similarity.device)
-        return every.expand_as(self.pairs.similarity)
+        columns = torch.arange(self.pairs.similarity.shape[1], device=self.pairs.similarity.device)
+        return columns.expand_as(self.pairs.similarity)
 
-    def at(self, values: Tensor) -> Tensor:
-        """The entries of (Q, R) values at the positives."""
+    def gather(self, values: Tensor) -> Tensor:
+        """Gather the entries of (Q, R) values at the positives."""
         return values if self._columns is None else values.gather(1, self._columns)
 
     def split(self, entries: Tensor) -> Iterator[tuple["Positives", Tensor]]:
@@ -78,9 +76,9 @@ def list_positives(pairs: Pairs, *, static_shapes: bool = True) -> Positives:
 
 
 def split_columns(parts: tuple[Tensor, ...], pairs: int) -> Iterator[tuple[Tensor, ...]]:
-    """(Q, K) tensors, a few of their columns at a time: the more, the fewer pairs there are."""
-    together = max(1, MAX_TRIPLES_PER_PASS // max(1, pairs))
-    if parts[0].shape[1] <= together:
+    """Split (Q, K) tensors by columns: the fewer pairs there are, the more columns at a time."""
+    chunk_size = max(1, MAX_TRIPLES_PER_PASS // max(1, pairs))
+    if parts[0].shape[1] <= chunk_size:
         yield parts
     else:
-        yield from zip(*(torch.split(part, together, dim=1) for part in parts), strict=True)
+        yield from zip(*(torch.split(part, chunk_size, dim=1) for part in parts), strict=True)

@@ -36,9 +36,9 @@ __all__ = [
 
 
 def weigh(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
-    """Values inside the mask, times their multiplicity; 0 outside, even where the value is Inf or NaN."""
-    chosen = torch.where(mask, values, 0.0)
-    return chosen if weight is None else chosen * weight
+    """Multiply values inside the mask by their multiplicity; 0 outside, even where the value is Inf or NaN."""
+    masked = torch.where(mask, values, 0.0)
+    return masked if weight is None else masked * weight
 
 
 def entry_counts(mask: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -52,7 +52,7 @@ def masked_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None, rows:
 
 
 def count(mask: Tensor, weight: Tensor | None, dtype: torch.dtype, rows: Tensor | None = None) -> Tensor:
-    """The number of entries in the mask, by multiplicity; listed (T,) entries belong to the queries `rows`."""
+    """Count the entries in the mask, by multiplicity; listed (T,) entries belong to the queries `rows`."""
     if not uses_plain_sum():
         return total(entry_counts(mask, weight, dtype).to(dtype), rows)
     # count_nonzero, because summing booleans goes through 64-bit integers and takes twenty times as long.
@@ -67,8 +67,8 @@ def mean(
     Listed (T,) values, which need a mask, belong to the queries `rows`.
     """
     if mask is None:
-        number = values.new_full((), values.shape[0]) if uses_plain_sum() else total(torch.ones_like(values))
-        return ratio(total(values), number)
+        num_rows = values.new_full((), values.shape[0]) if uses_plain_sum() else total(torch.ones_like(values))
+        return ratio(total(values), num_rows)
     return ratio(masked_sum(values, mask, weight, rows), count(mask, weight, values.dtype, rows))
 
 
@@ -107,8 +107,8 @@ def reduce(values: Tensor, mask: Tensor, weight: Tensor | None, reduction: str, 
     def active() -> Tensor:
         return count(mask & (values > 0), weight, values.dtype, rows)
 
-    number = denominator(reduction, mask, weight, values.dtype, active, rows)
-    return ratio(masked_sum(values, mask, weight, rows), number)
+    divisor = denominator(reduction, mask, weight, values.dtype, active, rows)
+    return ratio(masked_sum(values, mask, weight, rows), divisor)
 
 
 def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -122,8 +122,8 @@ def row_sum(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tenso
 
 def row_mean(values: Tensor, mask: Tensor, weight: Tensor | None = None) -> Tensor:
     """(Q,) mean of each row's entries, of values finite everywhere; 0 for an empty row."""
-    numbers = count_rows(mask).to(values.dtype) if weight is None else (mask * weight).sum(1)
-    return divide(row_sum(values, mask, weight), numbers)
+    counts = count_rows(mask).to(values.dtype) if weight is None else (mask * weight).sum(1)
+    return divide(row_sum(values, mask, weight), counts)
 
 
 ROW_REDUCTIONS = ("mean", "valid", "batch", "sum", "none")
@@ -132,7 +132,7 @@ ROW_REDUCTIONS = ("mean", "valid", "batch", "sum", "none")
 def reduce_rows(
     values: Tensor, valid: Tensor | None, reduction: str, choices: Sequence[str] = ROW_REDUCTIONS
 ) -> Tensor:
-    """One value per row to a scalar: 'mean' or 'valid' is the mean over the valid rows, 'batch' the sum / number of all
+    """Reduce one value per row: 'mean' or 'valid' is the mean over the valid rows, 'batch' the sum / number of all
     rows, 'sum' the sum, 'none' the vector itself.
 
     `valid` is None where all rows are; `choices` are the reductions that the caller accepts.

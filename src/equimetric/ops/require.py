@@ -1,4 +1,4 @@
-"""Requirements of a loss on its pairs beyond similarity and masks; what is missing raises an error that names it."""
+"""Requirements of a loss on its pairs beyond similarity and masks; a missing part raises an error that names it."""
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ def is_square_batch(pairs: Pairs) -> bool:
 
 
 def square_batch(pairs: Pairs, loss: str, option: str = "") -> None:
-    """References that are the batch itself; `option` is the one that needs it, where only one does."""
+    """Require references that are the batch itself; `option` names the option that needs it, where only one does."""
     if not is_square_batch(pairs):
         subject = f"loss {loss!r} with {option}" if option else f"loss {loss!r}"
         raise EquimetricError(
@@ -52,24 +52,24 @@ def square_batch(pairs: Pairs, loss: str, option: str = "") -> None:
 def batch_embeddings(pairs: Pairs, loss: str, dim: int | None = None) -> Tensor:
     """(B, D) embeddings of a batch compared with itself, every pair present; of dimension `dim` if given."""
     square_batch(pairs, loss)
-    if not counts_samples(pairs):
+    if not has_sample_weights_only(pairs):
         raise EquimetricError(f"loss {loss!r} compares the batch as a whole; {WHOLE_BATCH_REMEDY}")
     return dimension(queries(pairs, loss).embeddings, dim, loss)
 
 
-def counts_samples(pairs: Pairs) -> bool:
-    """Whether pairs count as often as their two samples do, once or by weight, and not by a selection's choice.
+def has_sample_weights_only(pairs: Pairs) -> bool:
+    """Whether the weight of a pair is that of its two samples alone, not the choice of a selection.
 
     A compiled graph cannot branch on data; there only the presence of weights is checked.
     """
-    own = pairs.query_weight
-    if own is None or pairs.weight is None or torch.compiler.is_compiling():
-        return (own is None) == (pairs.weight is None)
-    return torch.equal(pairs.weight, own.expand_as(pairs.weight))
+    query_weight = pairs.query_weight
+    if query_weight is None or pairs.weight is None or torch.compiler.is_compiling():
+        return (query_weight is None) == (pairs.weight is None)
+    return torch.equal(pairs.weight, query_weight.expand_as(pairs.weight))
 
 
 def dimension(embeddings: Tensor, dim: int | None, loss: str) -> Tensor:
-    """The embeddings, which must have dimension `dim` if given."""
+    """Return the embeddings, which must have dimension `dim` if given."""
     if dim is not None and embeddings.shape[1] != dim:
         raise EquimetricError(
             f"embeddings have dimension {embeddings.shape[1]}, but {loss} was made for {dim}; give dim=…"
@@ -78,7 +78,7 @@ def dimension(embeddings: Tensor, dim: int | None, loss: str) -> Tensor:
 
 
 def finite(values: Tensor, loss: str) -> None:
-    """Embeddings or distances without NaN or infinity."""
+    """Require embeddings or distances without NaN or infinity."""
     if not torch.compiler.is_compiling() and not values.isfinite().all():
         raise EquimetricError(
             f"embeddings hold NaN or infinite numbers, which loss {loss!r} cannot cluster; "
@@ -101,7 +101,7 @@ def class_labels(pairs: Pairs, loss: str, classes: int | None = None) -> Tensor:
 
 
 def rows_of_training_set(pairs: Pairs, loss: str, images: int, kept: str = "the clusters") -> Tensor:
-    """(Q,) the position of each query in a training set of `images`, of which the loss keeps something."""
+    """(Q,) the position of each query in a training set of `images`, for which the loss stores `kept`."""
     index = queries(pairs, loss).index
     if index is None or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < images):
         raise EquimetricError(
@@ -118,7 +118,7 @@ def whole_batch(pairs: Pairs, loss: str, dim: int | None = None) -> tuple[Tensor
     """
     square_batch(pairs, loss)
     labels, embeddings = class_labels(pairs, loss), queries(pairs, loss).embeddings
-    complete = counts_samples(pairs)
+    complete = has_sample_weights_only(pairs)
     if complete and not torch.compiler.is_compiling():
         same = labels[:, None] == labels[None, :]
         positive, negative = same.clone().fill_diagonal_(False), ~same

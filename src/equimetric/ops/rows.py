@@ -17,19 +17,19 @@ from equimetric.errors import EquimetricError
 from equimetric.pairs import Pairs
 
 __all__ = [
-    "count_references",
     "rows_are_separate",
     "separate_rows",
     "sum_rows",
     "total",
     "uses_plain_sum",
+    "weigh_references",
     "weigh_rows",
     "weigh_terms",
 ]
 
 
 class RowSum(NamedTuple):
-    """How queries are added up: by (Q,) weights, or this number of them apart."""
+    """How queries are added up: by (Q,) weights, or `separate` of them kept apart."""
 
     weight: Tensor | None = None
     separate: int | None = None
@@ -46,7 +46,7 @@ class TracedRowSum:
 
 
 def current_row_sum() -> RowSum:
-    """How queries are added up in the current context."""
+    """The mode in which queries are added up in the current context."""
     return TracedRowSum.sum if torch.compiler.is_compiling() else _sum.get()
 
 
@@ -72,12 +72,12 @@ def weigh_rows(weight: Tensor | None) -> AbstractContextManager[None]:
     return row_sum_mode(RowSum(weight=weight))
 
 
-def separate_rows(number: int) -> AbstractContextManager[None]:
+def separate_rows(num_queries: int) -> AbstractContextManager[None]:
     """Keep the sums of this number of queries apart inside the block, whatever their weights."""
-    return row_sum_mode(RowSum(separate=number))
+    return row_sum_mode(RowSum(separate=num_queries))
 
 
-def count_references(pairs: Pairs) -> AbstractContextManager[None]:
+def weigh_references(pairs: Pairs) -> AbstractContextManager[None]:
     """Count each reference as often as its weight says inside the block, for sums over references in place of queries.
 
     Where sums are kept apart they stay so, and reference j belongs to query j.
@@ -106,11 +106,11 @@ def total(terms: Tensor, rows: Tensor | None = None) -> Tensor:
     mode = current_row_sum()
     if mode.weight is None and mode.separate is None:
         return terms.sum()
-    number = len(mode.weight) if mode.weight is not None else mode.separate
-    assert number is not None
+    num_queries = len(mode.weight) if mode.weight is not None else mode.separate
+    assert num_queries is not None
     if rows is not None:
-        by_row = terms.new_zeros(number).index_add(0, rows, terms)
-    elif terms.ndim and len(terms) == number:
+        by_row = terms.new_zeros(num_queries).index_add(0, rows, terms)
+    elif terms.ndim and len(terms) == num_queries:
         by_row = terms.flatten(1).sum(1) if terms.ndim > 1 else terms
     else:
         raise EquimetricError(

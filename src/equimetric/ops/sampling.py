@@ -1,4 +1,4 @@
-"""Choosing entries of a similarity matrix: at random, or the largest."""
+"""Choose entries of a similarity matrix: at random, or the largest."""
 
 from typing import NamedTuple, Self
 
@@ -10,8 +10,8 @@ from equimetric.ops.masks import flatnonzero
 __all__ = ["GumbelNoise", "draw_columns", "hardest_entries", "row_argmax", "row_argmin"]
 
 
-FEW_NUMBERS, REUSE = 2**15, 128
-"""From this many random numbers on, each that is drawn is used about this often."""
+MIN_POOL_SIZE, REUSE = 2**15, 128
+"""Above this many random numbers, each drawn number is used about `REUSE` times."""
 
 
 def draw_columns(chances: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -34,24 +34,24 @@ class GumbelNoise(NamedTuple):
 
     windows: Tensor
     """(L, M) overlapping windows of the sequence."""
-    which: Tensor
+    window: Tensor
     """(T,) the window of each row of noise."""
 
     @classmethod
     def draw(cls, shape: tuple[int, int], like: Tensor, generator: torch.Generator | None) -> Self:
-        """Noise of the dtype and on the device of a tensor."""
+        """Draw noise of the dtype and on the device of a tensor."""
         rows, columns = shape
-        if rows * columns <= FEW_NUMBERS:
+        if rows * columns <= MIN_POOL_SIZE:
             noise = -like.new_empty(shape).exponential_(generator=generator).log()
             return cls(noise, torch.arange(rows, device=like.device))
-        indices = max(FEW_NUMBERS, rows * columns // REUSE)
-        longer = like.new_empty(indices + columns - 1).exponential_(generator=generator).log_().neg_()
-        which = torch.randint(indices, (rows,), generator=generator, device=like.device)
-        return cls(longer.unfold(0, columns, 1), which)
+        num_windows = max(MIN_POOL_SIZE, rows * columns // REUSE)
+        sequence = like.new_empty(num_windows + columns - 1).exponential_(generator=generator).log_().neg_()
+        window = torch.randint(num_windows, (rows,), generator=generator, device=like.device)
+        return cls(sequence.unfold(0, columns, 1), window)
 
     def rows(self, part: slice, out: Tensor | None = None) -> Tensor:
         """(P, M) noise of some of the T rows."""
-        return torch.index_select(self.windows, 0, self.which[part], out=out)
+        return torch.index_select(self.windows, 0, self.window[part], out=out)
 
 
 def row_argmax(values: Tensor, mask: Tensor) -> Tensor:
@@ -64,19 +64,19 @@ def row_argmin(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, torch.inf).argmin(1)
 
 
-def hardest_entries(losses: Tensor, counts: Tensor, number: float) -> tuple[Tensor, Tensor]:
-    """The `number` largest losses above zero, each present as often as `counts` (or a mask) says.
+def hardest_entries(losses: Tensor, counts: Tensor, k: float) -> tuple[Tensor, Tensor]:
+    """The `k` largest losses above zero, each present as often as `counts` (or a mask) says.
 
     Returns their indices into the flattened matrix, and how often each is among them.
     """
     indices = flatnonzero((counts > 0) & (losses > 0))
     hardness = losses.reshape(-1)[indices]
     if counts.dtype == torch.bool:
-        if len(indices) > number:
-            indices = indices[hardness.topk(int(number)).indices]
+        if len(indices) > k:
+            indices = indices[hardness.topk(int(k)).indices]
         return indices, losses.new_ones(len(indices))
     order = hardness.argsort(descending=True)
     indices = indices[order]
-    kept_counts = counts.reshape(-1)[indices].to(losses)
-    kept = (number - (kept_counts.cumsum(0) - kept_counts)).clamp_min(0).minimum(kept_counts)
-    return indices[kept > 0], kept[kept > 0]
+    available = counts.reshape(-1)[indices].to(losses)
+    taken = (k - (available.cumsum(0) - available)).clamp_min(0).minimum(available)
+    return indices[taken > 0], taken[taken > 0]

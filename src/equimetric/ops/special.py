@@ -4,17 +4,17 @@ Vectors:      inner_products, squared_distance, pairwise, hyperbolic_distance, s
 Layers:       linear, layer_norm, BatchNorm
 Masks:        masked_sum, count, row_max, row_min, row_argmax, row_argmin, list_positives, first_pairs, draw_columns,
               hardest_entries
-Ratios:       ratio, reduce_rows, sum_rows, count_references
-Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, split_lengths, row_violation,
+Ratios:       ratio, reduce_rows, sum_rows, weigh_references
+Terms:        similarity (of a hinge), pair_cross_entropy, replace_positives, cosine_and_norm, row_violation,
               quadruplet_mean, soft_histograms, ancestor_hinges
-Gradients:    scale_gradient, keep_signs, separable
+Gradients:    scale_gradient, keep_signs, compute_separable
 Clusters:     cluster_within_classes, group_rows, MedoidSearch, single_linkage_distance
 """
 
 from equimetric.ops.ancestors import ancestor_hinges
-from equimetric.ops.chunks import separable
+from equimetric.ops.chunks import compute_chunked as compute_separable
 from equimetric.ops.class_pairs import first_pairs
-from equimetric.ops.classification import pair_cross_entropy, replace_positives, split_lengths
+from equimetric.ops.classification import cosine_and_norm, pair_cross_entropy, replace_positives
 from equimetric.ops.exponentials import row_violation
 from equimetric.ops.gradients import keep_signs, scale_gradient
 from equimetric.ops.groups import group_rows
@@ -35,7 +35,7 @@ from equimetric.ops.products import (
 from equimetric.ops.quadruplets import quadruplet_mean
 from equimetric.ops.ratios import ratio
 from equimetric.ops.reductions import count, masked_sum, reduce_rows, row_max, row_min
-from equimetric.ops.rows import count_references, sum_rows
+from equimetric.ops.rows import sum_rows, weigh_references
 from equimetric.ops.sampling import draw_columns, hardest_entries, row_argmax, row_argmin
 from equimetric.ops.single_linkage import single_linkage_distance
 
@@ -44,8 +44,9 @@ __all__ = [
     "MedoidSearch",
     "ancestor_hinges",
     "cluster_within_classes",
+    "compute_separable",
+    "cosine_and_norm",
     "count",
-    "count_references",
     "draw_columns",
     "first_pairs",
     "group_rows",
@@ -70,12 +71,11 @@ __all__ = [
     "row_violation",
     "safe_sqrt",
     "scale_gradient",
-    "separable",
     "similarity",
     "single_linkage_distance",
     "soft_histograms",
-    "split_lengths",
     "squared_chord",
     "squared_distance",
     "sum_rows",
+    "weigh_references",
 ]

@@ -1,4 +1,4 @@
-"""Sums over triples (anchor, positive, negative) without listing them: O(B³) triples at the cost of B² pairs or so."""
+"""Sums over triples (anchor, positive, negative) without listing them: O(B³) triples at about the cost of B² pairs."""
 
 from collections.abc import Callable
 
@@ -43,31 +43,31 @@ def triplet_sum(
     # A soft hinge is above zero for every triple, so 'nonzero' and 'mean' are the same there.
     only_active = reduction == "nonzero" and not soft
     if soft:
-        value, number = sum_by_positive(band, margin, softplus, only_active=False)
+        value, denominator = sum_by_positive(band, margin, softplus, only_active=False)
     else:
-        value, number = sum_band(band, margin, only_active=only_active)
+        value, denominator = sum_band(band, margin, only_active=only_active)
     if reduction == "batch":
-        number = count_queries(band.pairs)
-    return ratio(value, None if reduction == "sum" else number)
+        denominator = count_queries(band.pairs)
+    return ratio(value, None if reduction == "sum" else denominator)
 
 
 def sum_listed(triplets: Triplets, margin: float, *, soft: bool, swap: bool, reduction: str) -> Tensor:
-    """The reduced terms of listed triples."""
+    """Reduce the terms of listed triples."""
     violation = (triplets.swapped_violation() if swap else triplets.violation()) + margin
     terms = softplus(violation) if soft else violation.relu()
     weight, anchor = triplets.weight, triplets.anchor
     if reduction == "none":
         weighted = weight is not None and not uses_plain_sum()
         return weigh_terms(terms * weight if weighted and weight is not None else terms, anchor)
-    every = torch.ones_like(terms, dtype=torch.bool)
+    all_terms = torch.ones_like(terms, dtype=torch.bool)
     if reduction in ("batch", "valid"):
-        number = count_queries(triplets.pairs, None if reduction == "batch" else anchor)
-        return ratio(masked_sum(terms, every, weight, anchor), number)
-    return reduce(terms, every, weight, reduction, anchor)
+        num_queries = count_queries(triplets.pairs, None if reduction == "batch" else anchor)
+        return ratio(masked_sum(terms, all_terms, weight, anchor), num_queries)
+    return reduce(terms, all_terms, weight, reduction, anchor)
 
 
 def count_queries(pairs: Pairs, anchor: Tensor | None = None) -> Tensor:
-    """The number of queries, or of those that are the anchor of a listed triple, by multiplicity."""
+    """Count the queries, or those that are the anchor of a listed triple, by multiplicity."""
     queries = len(pairs.similarity)
     if uses_plain_sum():
         return pairs.similarity.new_full((), queries if anchor is None else len(torch.unique(anchor)))
@@ -84,15 +84,15 @@ def sum_band(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Te
         return sum_by_sorting(band, margin, positives, only_active=only_active)
     if is_tracing() or not uses_plain_sum():
         return sum_by_positive(band, margin, torch.relu, only_active=only_active)
-    value, number, gradient = sum_with_gradient(band, margin, positives, only_active=only_active)
-    return (value if gradient is None else with_gradient(value, band.pairs.similarity, gradient)), number
+    value, num_terms, gradient = sum_with_gradient(band, margin, positives, only_active=only_active)
+    return (value if gradient is None else with_gradient(value, band.pairs.similarity, gradient)), num_terms
 
 
 @torch.no_grad()
 def sum_with_gradient(
     band: TripletBand, margin: float, positives: tuple[Tensor, Tensor], *, only_active: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Σ [v + margin]₊, a number, and the (Q, R) gradient of the sum, None where it is known to be 0.
+    """Σ [v + margin]₊, a count as in `sum_band`, and the (Q, R) gradient of the sum, None where it is known to be 0.
 
     A hinge above zero has derivative 1, so the gradient of a pair is the number of such triples that it is in: added
     for the negative, subtracted for the positive.
@@ -101,17 +101,17 @@ def sum_with_gradient(
     similarity, weight = pairs.similarity, pairs.weight
     negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
     gradient = None
-    value, number = similarity.new_zeros(()), similarity.new_zeros(())
+    value, num_terms = similarity.new_zeros(()), similarity.new_zeros(())
     for columns, is_positive in split_columns(positives, similarity.numel()):
-        own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
+        positive_similarity = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
         counts = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
-        violation = negatives - own
-        inside = None if band.is_unbounded else band.indicator(violation)
+        violation = negatives - positive_similarity
+        in_band = None if band.is_unbounded else band.indicator(violation)
         terms = violation.add_(margin).relu_()
-        if inside is not None:
-            terms *= inside
+        if in_band is not None:
+            terms *= in_band
             if not only_active:
-                number += inside.sum() if counts is None else (inside * counts).sum()
+                num_terms += in_band.sum() if counts is None else (in_band * counts).sum()
         excess = terms.sum() if counts is None else (terms * counts).sum()
         # Where all hinges are 0, so are their gradients. On an accelerator asking takes longer than computing them.
         if excess.is_cpu and excess == 0:
@@ -123,38 +123,38 @@ def sum_with_gradient(
         gradient = negative_counts if gradient is None else gradient.add_(negative_counts)
         gradient.scatter_add_(1, columns, -positive_counts)
         if only_active:
-            number += positive_counts.sum()
+            num_terms += positive_counts.sum()
     if band.is_unbounded and not only_active:
-        number = count_triples(pairs)
-    return value, number, gradient
+        num_terms = count_triples(pairs)
+    return value, num_terms, gradient
 
 
 def sum_by_positive(
     band: TripletBand, margin: float, term: Callable[[Tensor], Tensor], *, only_active: bool
 ) -> tuple[Tensor, Tensor]:
-    """Σ term(v + margin) and a number, in one pass over the rows of negatives per positive of an anchor.
+    """Σ term(v + margin) and a count as in `sum_band`, one pass over the rows of negatives per positive of an anchor.
 
     What is no triple has v = −∞, where every term is 0.
     """
     pairs = band.pairs
     similarity, weight = pairs.similarity, pairs.weight
     negatives = torch.where(pairs.negative, similarity, -torch.inf)[:, None]
-    values, numbers = [], []
+    values, term_counts = [], []
     for columns, is_positive in split_columns(columns_of(pairs.positive), similarity.numel()):
-        own = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
-        terms = term(negatives - (own - margin))
+        positive_similarity = torch.where(is_positive, similarity.gather(1, columns), torch.inf)[:, :, None]
+        terms = term(negatives - (positive_similarity - margin))
         counts = None if weight is None else weight[:, None] * weight.gather(1, columns)[:, :, None]
         if not band.is_unbounded:
-            inside = band.indicator(negatives - own)
-            terms = terms * inside
+            in_band = band.indicator(negatives - positive_similarity)
+            terms = terms * in_band
             if not only_active:
-                numbers.append(total(inside if counts is None else inside * counts))
+                term_counts.append(total(in_band if counts is None else in_band * counts))
         if only_active:
             # The terms are hinges: their signs are 1 where they are above zero.
             active = terms.detach().sign()
-            numbers.append(total(active if counts is None else active * counts))
+            term_counts.append(total(active if counts is None else active * counts))
         values.append(total(terms if counts is None else terms * counts))
-    return sum_scalars(values), sum_scalars(numbers) if numbers else count_triples(pairs)
+    return sum_scalars(values), sum_scalars(term_counts) if term_counts else count_triples(pairs)
 
 
 def count_triples(pairs: Pairs) -> Tensor:
@@ -177,24 +177,27 @@ def sum_by_sorting(
     """
     pairs = band.pairs
     columns, is_positive = positives
-    positive = pairs.similarity.gather(1, columns)
+    positive_similarity = pairs.similarity.gather(1, columns)
     counts = is_positive * multiplicity(pairs, columns)
 
     order = pairs.similarity.detach().masked_fill(~pairs.negative, torch.inf).argsort(dim=1)
     is_negative = pairs.negative.gather(1, order)
-    share = is_negative * multiplicity(pairs, order)
-    negative = pairs.similarity.gather(1, order)
-    prefix_weight = prefix_sum(share)
-    prefix_similarity = prefix_sum(share * negative)
+    negative_counts = is_negative * multiplicity(pairs, order)
+    negative_similarity = pairs.similarity.gather(1, order)
+    prefix_weight = prefix_sum(negative_counts)
+    prefix_similarity = prefix_sum(negative_counts * negative_similarity)
 
-    ascending, own = round_ties(negative).masked_fill(~is_negative, torch.inf), round_ties(positive)
-    above_margin = torch.searchsorted(ascending, own - margin, right=True)
-    low = torch.maximum(
-        torch.searchsorted(ascending, own + band.above, right=True),
-        torch.searchsorted(ascending, own + band.at_least, right=False),
+    ascending, thresholds = (
+        round_ties(negative_similarity).masked_fill(~is_negative, torch.inf),
+        round_ties(positive_similarity),
     )
-    finite = is_negative.sum(1, keepdim=True)
-    high = torch.searchsorted(ascending, own + band.below, right=False).minimum(finite)
+    above_margin = torch.searchsorted(ascending, thresholds - margin, right=True)
+    low = torch.maximum(
+        torch.searchsorted(ascending, thresholds + band.above, right=True),
+        torch.searchsorted(ascending, thresholds + band.at_least, right=False),
+    )
+    num_negatives = is_negative.sum(1, keepdim=True)
+    high = torch.searchsorted(ascending, thresholds + band.below, right=False).minimum(num_negatives)
     low = low.minimum(high)
     active_low = torch.maximum(low, above_margin).minimum(high)
 
@@ -202,9 +205,9 @@ def sum_by_sorting(
         return prefix.gather(1, high) - prefix.gather(1, start)
 
     active = stretch(prefix_weight, active_low) * counts
-    value = stretch(prefix_similarity, active_low) * counts + active * (margin - positive)
-    number = active if only_active else stretch(prefix_weight, low) * counts
-    return total(value), total(number)
+    value = stretch(prefix_similarity, active_low) * counts + active * (margin - positive_similarity)
+    num_terms = active if only_active else stretch(prefix_weight, low) * counts
+    return total(value), total(num_terms)
 
 
 def multiplicity(pairs: Pairs, columns: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ from equimetric.errors import EquimetricError, unknown_name
 __all__ = ["Protocol", "apply_protocol", "find_protocol", "list_protocols"]
 
 OWN_KEYS = ("name", "title", "protocol", "workers", "sweep", "waivers", "logging", "methods", "arms")
-"""Keys of a study that are its own business: they are no departure from a protocol."""
+"""Keys of a study that never count as a departure from a protocol."""
 
-CHOSEN_WHOLE = ("methods", "arms", "seeds")
-"""Keys that a study gives whole or not at all."""
+NOT_MERGED = ("methods", "arms", "seeds")
+"""Keys of a study that replace the protocol's whole table."""
 
 
 class Protocol(Strict):
@@ -46,24 +46,26 @@ def list_protocols() -> dict[str, Protocol]:
 
 def find_protocol(name: str | Path) -> Protocol:
     """A protocol by its name, or from a file of the user's own, with everything that it inherits."""
-    return read_protocol(Path(name), seen=())
+    return read_protocol(Path(name), visited=())
 
 
-def read_protocol(name: Path, seen: tuple[Path, ...]) -> Protocol:
-    """A protocol with everything that it inherits; `seen` are those that extend it."""
+def read_protocol(name: Path, visited: tuple[Path, ...]) -> Protocol:
+    """A protocol with everything that it inherits; `visited` are the files that extend it."""
     file = name
     if name.suffix != ".toml":
         file = Path(str(files("equimetric.protocols"))) / f"{name}.toml"
         if not file.is_file():
-            known = [one.stem for one in file.parent.glob("*.toml")]
-            raise unknown_name("protocol", str(name), [*known, "a file such as my-protocol.toml"])
-    if file in seen:
-        raise EquimetricError(f"protocol {str(name)!r} extends itself by way of {str(seen[-1])!r}; change one of them")
+            shipped = [path.stem for path in file.parent.glob("*.toml")]
+            raise unknown_name("protocol", str(name), [*shipped, "a file such as my-protocol.toml"])
+    if file in visited:
+        raise EquimetricError(
+            f"protocol {str(name)!r} extends itself by way of {str(visited[-1])!r}; change one of them"
+        )
     protocol = load_config(file, Protocol)
     if protocol.extends is None:
         return protocol
-    own = protocol.extends.endswith(".toml")
-    source = read_protocol(file.parent / protocol.extends if own else Path(protocol.extends), (*seen, file))
+    from_file = protocol.extends.endswith(".toml")
+    source = read_protocol(file.parent / protocol.extends if from_file else Path(protocol.extends), (*visited, file))
     names = dict.fromkeys([*source.datasets, *protocol.datasets])
     return protocol.model_copy(
         update={
@@ -81,33 +83,34 @@ def apply_protocol(study: Mapping[str, Any], protocol: Protocol) -> dict[str, An
     """
     data = study.get("data", {})
     name = data.get("name", "") if isinstance(data, Mapping) else ""
-    given = merge(protocol.study, protocol.datasets.get(str(name), {}))
-    values = merge(given, study)
-    methods, known = study.get("methods"), given.get("methods", {})
+    defaults = merge(protocol.study, protocol.datasets.get(str(name), {}))
+    values = merge(defaults, study)
+    methods, known_methods = study.get("methods"), defaults.get("methods", {})
     if isinstance(methods, Mapping):
         values["methods"] = {
-            row: merge(known.get(row, {}), own) if isinstance(own, Mapping) else own for row, own in methods.items()
+            row: merge(known_methods.get(row, {}), table) if isinstance(table, Mapping) else table
+            for row, table in methods.items()
         }
     values["protocol"] = protocol.protocol
     values["protocol_version"] = protocol.version
-    values["departures"] = find_departures(given, study)
+    values["departures"] = find_departures(defaults, study)
     return values
 
 
 def find_departures(protocol: Mapping[str, Any], study: Mapping[str, Any]) -> dict[str, str]:
     """Dotted key → 'value of the protocol → value of the study', where both give one and they differ."""
-    given = dict(flatten(protocol))
+    defaults = dict(flatten(protocol))
     return {
-        key: f"{given[key]} → {value}"
+        key: f"{defaults[key]} → {value}"
         for key, value in flatten(study)
-        if key in given and given[key] != value and key.partition(".")[0] not in OWN_KEYS
+        if key in defaults and defaults[key] != value and key.partition(".")[0] not in OWN_KEYS
     }
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables merged key by key; what is above wins."""
+    """Merge two tables key by key; `above` wins."""
     merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in below.items()}
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge(merged[key], value) if both and key not in CHOSEN_WHOLE else value
+        both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both_tables and key not in NOT_MERGED else value
     return merged

@@ -1,4 +1,4 @@
-"""What the literature reports, as data: results, tuned hyperparameters, baselines; and the progress that papers claim.
+"""Published results as data: figures, tuned hyperparameters, baselines; and the progress that papers claim.
 
 The tables of four papers, joined to ours by method, data set and metric. May import everything up to `objectives`.
 Reading and filtering needs neither torch nor pandas; functions that return a DataFrame import pandas when called.

@@ -1,4 +1,4 @@
-"""What papers report for the contrastive and the triplet loss, beside which they present a method of their own."""
+"""Figures of the contrastive and the triplet loss in papers that propose another method."""
 
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -50,7 +50,7 @@ def read_baselines() -> tuple[ReportedBaseline, ...]:
             dataset=row["dataset"],
             contrastive=optional(float, row["contrastive"]),
             triplet=optional(float, row["triplet"]),
-            proposed=_quoted(row["quoted_by"], row["quoted_as"], row["dataset"]) if row["quoted_by"] else None,
+            proposed=_read_quoted(row["quoted_by"], row["quoted_as"], row["dataset"]) if row["quoted_by"] else None,
             quoted_by=row["quoted_by"] or None,
             doubt=row["doubt"],
         )
@@ -59,14 +59,14 @@ def read_baselines() -> tuple[ReportedBaseline, ...]:
 
 
 def reported_baselines() -> "DataFrame":
-    """What 14 papers report for contrastive and triplet loss and, where it is quoted, for their own method."""
+    """Figures of 14 papers for contrastive and triplet loss and, where quoted, for their own method."""
     from pandas import DataFrame
 
-    return DataFrame([asdict(one) for one in read_baselines()])
+    return DataFrame([asdict(baseline) for baseline in read_baselines()])
 
 
-def _quoted(paper: str, method: str, dataset: str) -> float | None:
+def _read_quoted(paper: str, method: str, dataset: str) -> float | None:
     """The P@1 that a paper quotes for a method."""
-    found = select_results(paper=paper, method=method, dataset=dataset, metric="recall@1")
-    (value,) = (result.value for result in found if result.quoted and result.method == method)
+    matches = select_results(paper=paper, method=method, dataset=dataset, metric="recall@1")
+    (value,) = (result.value for result in matches if result.quoted and result.method == method)
     return value

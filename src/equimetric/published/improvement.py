@@ -60,7 +60,7 @@ class Improvement:
     """A method beside a base on one data set.
 
     Attributes:
-        source: where both values are from: papers, or the name of a table.
+        source: source of both values: papers, or the name of a table.
         base: 'contrastive' or 'triplet'.
         method, year: the method and the year of its publication, None where it is not known.
         dataset: the data set.
@@ -103,23 +103,27 @@ def relative_improvement(value: float, base: float) -> float:
 
 
 def paper_improvements(base: Base) -> list[Improvement]:
-    """What papers report: P@1 of a new method over the baseline in the same paper, in order of publication.
+    """Improvements that papers report: P@1 of a new method over the baseline in the same paper, by publication date.
 
     Leaves out methods whose own value no quotation has, and doubtful quotations; see `read_baselines`.
     """
     check_base(base)
-    found = []
-    for one in read_baselines():
-        base_value = getattr(one, base)
-        if base_value is not None and one.proposed is not None and not one.doubt:
-            found.append(Improvement(PAPERS_SOURCE, base, one.method, one.year, one.dataset, one.proposed, base_value))
-    return sorted(found, key=_by_year)
+    improvements = []
+    for baseline in read_baselines():
+        base_value = getattr(baseline, base)
+        if base_value is not None and baseline.proposed is not None and not baseline.doubt:
+            improvements.append(
+                Improvement(
+                    PAPERS_SOURCE, base, baseline.method, baseline.year, baseline.dataset, baseline.proposed, base_value
+                )
+            )
+    return sorted(improvements, key=_by_year)
 
 
 def reality_check_rows(*, metric: str = "P@1", variant: str = "concatenated") -> list[dict[str, Any]]:
     """The Reality Check's table as rows of `table_improvements`, without its row of a network that is not trained."""
-    found = select_results(paper="reality-check", metric=metric, variant=variant)
-    if not found:
+    matches = select_results(paper="reality-check", metric=metric, variant=variant)
+    if not matches:
         raise EquimetricError(f"the Reality Check has no {metric}; choose P@1, RP or MAP@R")
     return [
         {
@@ -128,7 +132,7 @@ def reality_check_rows(*, metric: str = "P@1", variant: str = "concatenated") ->
             "dataset": result.dataset,
             "value": result.value,
         }
-        for result in found
+        for result in matches
         if result.method in REALITY_CHECK_YEARS
     ]
 
@@ -140,19 +144,19 @@ def publication_year(method: str) -> int | None:
     """
     from equimetric.objectives.grammar import parse_method
 
-    ours = {PUBLISHED[REALITY_CHECK][name][0]: year for name, year in REALITY_CHECK_YEARS.items()}
-    if method in ours or method in REALITY_CHECK_YEARS:
-        return ours.get(method) or REALITY_CHECK_YEARS[method]
+    our_years = {PUBLISHED[REALITY_CHECK][name][0]: year for name, year in REALITY_CHECK_YEARS.items()}
+    if method in our_years or method in REALITY_CHECK_YEARS:
+        return our_years.get(method) or REALITY_CHECK_YEARS[method]
     try:
         recipes = [recipe for _, recipe in parse_method(method)]
     except EquimetricError:
         return None
-    years = [ours.get(recipe.name) or recipe.year for recipe in recipes]
+    years = [our_years.get(recipe.name) or recipe.year for recipe in recipes]
     return max((year for year in years if year is not None), default=None)
 
 
 def table_improvements(rows: Iterable[Mapping[str, Any]], base: Base, *, source: str = "reality") -> list[Improvement]:
-    """How much better than the base each method of a table is, on each data set, in order of publication.
+    """Improvement of each method of a table over the base, on each data set, in order of publication.
 
     A row has `method`, `dataset`, `value` (of one metric, in any unit) and may have `year`, by default that of
     `publication_year`. The base is the row called 'contrastive' or 'triplet', in any spelling. Methods of an unknown
@@ -167,7 +171,7 @@ def table_improvements(rows: Iterable[Mapping[str, Any]], base: Base, *, source:
             f"the table has no row of {base!r} on {missing[0]!r}, so nothing can be compared with it there; "
             f"add the row, or leave the data set out"
         )
-    found = [
+    improvements = [
         Improvement(
             source=source,
             base=base,
@@ -180,7 +184,7 @@ def table_improvements(rows: Iterable[Mapping[str, Any]], base: Base, *, source:
         for row in rows
         if simplify(row["method"]) != base
     ]
-    return sorted(found, key=_by_year)
+    return sorted(improvements, key=_by_year)
 
 
 def compare_improvements(file: Path | None = None, *, metric: str = "P@1") -> list[Improvement]:
@@ -189,7 +193,10 @@ def compare_improvements(file: Path | None = None, *, metric: str = "P@1") -> li
     if file is not None:
         rows, source = read_rows(file), file.stem
     reality = [table_improvements(rows, base, source=source) for base in BASES]
-    return [*(one for base in BASES for one in paper_improvements(base)), *(one for found in reality for one in found)]
+    return [
+        *(improvement for base in BASES for improvement in paper_improvements(base)),
+        *(improvement for improvements in reality for improvement in improvements),
+    ]
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
@@ -210,10 +217,12 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 def average_by_year(improvements: Iterable[Improvement]) -> list[YearAverage]:
     """The trend: the mean improvement of each year's methods over all data sets, without methods of unknown year."""
     by_year: dict[int, list[float]] = {}
-    for one in improvements:
-        if one.year is not None:
-            by_year.setdefault(one.year, []).append(one.percent)
-    return [YearAverage(year, sum(found) / len(found), len(found)) for year, found in sorted(by_year.items())]
+    for improvement in improvements:
+        if improvement.year is not None:
+            by_year.setdefault(improvement.year, []).append(improvement.percent)
+    return [
+        YearAverage(year, sum(percents) / len(percents), len(percents)) for year, percents in sorted(by_year.items())
+    ]
 
 
 def check_base(base: str) -> None:
@@ -230,5 +239,5 @@ def check_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return row
 
 
-def _by_year(one: Improvement) -> float:
-    return inf if one.year is None else one.year
+def _by_year(improvement: Improvement) -> float:
+    return inf if improvement.year is None else improvement.year

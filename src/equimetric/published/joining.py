@@ -56,11 +56,11 @@ def _same_setting(row: Mapping[str, Any], result: PublishedResult) -> bool:
         if not isinstance(row.get(field), str):
             raise EquimetricError(f"a row to join needs {field!r}, a name; got {dict(row)}")
     metric = find_metric(row["metric"])
-    return metric is not None and metric == result.our_metric and _known_dataset(row["dataset"]) == result.dataset
+    return metric is not None and metric == result.our_metric and _dataset_or_none(row["dataset"]) == result.dataset
 
 
 @cache
-def _known_dataset(name: str) -> str | None:
+def _dataset_or_none(name: str) -> str | None:
     try:
         return find_dataset(name)
     except EquimetricError:

@@ -1,4 +1,4 @@
-"""What papers call their tables, data sets, backbones and metrics, and what they are called here."""
+"""Names of tables, data sets, backbones and metrics in papers, and our names for them."""
 
 import re
 from collections.abc import Collection
@@ -23,7 +23,7 @@ OUR_DATASETS = {
 """Data set as the papers print it → its name here."""
 
 NO_DATASETS = ("illustration", "all")
-"""What stands in place of a data set: examples made up to explain a metric, and a mean over data sets."""
+"""Values in place of a data set: examples that explain a metric, and a mean over data sets."""
 
 DATASETS_KNOWN_AS = {
     "CUB-200-2011": ("cub", "CUB200", "CUB-200", "birds"),
@@ -84,8 +84,8 @@ def find_metric(name: str) -> str | None:
         return f"recall@{depth[1]}"
     if name.lower() in ("p@1", "precision@1"):
         return "recall@1"
-    if share := re.fullmatch(r"(\d+)%-opis(?: \(1e-3\))?|opis@(\d+)%", name, re.IGNORECASE):
-        return f"opis@{share[1] or share[2]}%"
+    if fraction := re.fullmatch(r"(\d+)%-opis(?: \(1e-3\))?|opis@(\d+)%", name, re.IGNORECASE):
+        return f"opis@{fraction[1] or fraction[2]}%"
     return next(iter(translate_name(name, METRICS_KNOWN_AS, METRICS_KNOWN_AS)), None)
 
 
@@ -95,7 +95,7 @@ def metric_scale(metric: str) -> int:
 
 
 def _find(kind: str, name: str, valid: Collection[str], known_as: KnownAs) -> str:
-    found = translate_name(name, valid, known_as)
-    if not found:
+    matches = translate_name(name, valid, known_as)
+    if not matches:
         raise unknown_name(kind, name, valid, known_as)
-    return found[0]
+    return matches[0]

@@ -96,7 +96,7 @@ Check = Callable[[PublishedResult], bool]
 
 
 class ResultFilters(TypedDict, total=False):
-    """What `select_results` filters by."""
+    """The filters of `select_results`."""
 
     paper: str | None
     dataset: str | None
@@ -148,11 +148,11 @@ def select_results(**filters: Unpack[ResultFilters]) -> tuple[PublishedResult, .
     'online_products'. A name that no paper has raises an error that gives the nearest.
     """
     passes = []
-    for name, wanted in filters.items():
+    for name, value in filters.items():
         if name not in FILTERS:
             raise unknown_name("filter of published results", name, FILTERS)
-        if wanted is not None:
-            passes.append(FILTERS[name](wanted))
+        if value is not None:
+            passes.append(FILTERS[name](value))
     return tuple(result for result in read_results() if all(keeps(result) for keeps in passes))
 
 
@@ -168,56 +168,56 @@ def describe_result(result: PublishedResult) -> dict[str, Any]:
     return {field: getattr(result, field) for field in RESULT_FIELDS}
 
 
-def _of_paper(name: str) -> Check:
-    wanted = find_paper(name)
-    return lambda result: result.paper == wanted
+def _match_paper(name: str) -> Check:
+    paper = find_paper(name)
+    return lambda result: result.paper == paper
 
 
-def _of_dataset(name: str) -> Check:
-    wanted = find_dataset(name)
-    return lambda result: result.dataset == wanted
+def _match_dataset(name: str) -> Check:
+    dataset = find_dataset(name)
+    return lambda result: result.dataset == dataset
 
 
-def _of_method(name: str) -> Check:
+def _match_method(name: str) -> Check:
     printed = {result.method for result in read_results()}
-    ours = {result.our_method for result in read_results() if result.our_method is not None}
-    if name not in ours and simplify(name) not in map(simplify, printed):
-        raise unknown_name("method with published results", name, printed | ours)
+    our_names = {result.our_method for result in read_results() if result.our_method is not None}
+    if name not in our_names and simplify(name) not in map(simplify, printed):
+        raise unknown_name("method with published results", name, printed | our_names)
     return lambda result: result.our_method == name or simplify(result.method) == simplify(name)
 
 
-def _of_metric(name: str) -> Check:
-    known = find_metric(name)
-    ours = {result.our_metric for result in read_results() if result.our_metric is not None}
+def _match_metric(name: str) -> Check:
+    our_name = find_metric(name)
+    our_names = {result.our_metric for result in read_results() if result.our_metric is not None}
     printed = {result.metric for result in read_results() if result.our_metric is None}
-    if known not in ours and name not in printed:
-        raise unknown_name("metric with published results", name, ours | printed)
-    return lambda result: result.metric == name if known is None else result.our_metric == known
+    if our_name not in our_names and name not in printed:
+        raise unknown_name("metric with published results", name, our_names | printed)
+    return lambda result: result.metric == name if our_name is None else result.our_metric == our_name
 
 
-def _of_backbone(name: str) -> Check:
-    wanted = find_backbone(name)
-    return lambda result: result.backbone is not None and find_backbone(result.backbone) == wanted
+def _match_backbone(name: str) -> Check:
+    backbone = find_backbone(name)
+    return lambda result: result.backbone is not None and find_backbone(result.backbone) == backbone
 
 
-def _of_dimension(dim: int) -> Check:
+def _match_dimension(dim: int) -> Check:
     return lambda result: result.dim == dim
 
 
-def _of_variant(name: str) -> Check:
+def _match_variant(name: str) -> Check:
     if name not in VARIANTS:
         raise unknown_name("variant", name, VARIANTS)
     return lambda result: result.variant == name
 
 
 FILTERS: dict[str, Callable[[Any], Check]] = {
-    "paper": _of_paper,
-    "dataset": _of_dataset,
-    "method": _of_method,
-    "metric": _of_metric,
-    "backbone": _of_backbone,
-    "dim": _of_dimension,
-    "variant": _of_variant,
+    "paper": _match_paper,
+    "dataset": _match_dataset,
+    "method": _match_method,
+    "metric": _match_metric,
+    "backbone": _match_backbone,
+    "dim": _match_dimension,
+    "variant": _match_variant,
 }
 
 OUR_FIELDS = ("our_method", "our_options", "our_dataset", "our_metric", "doubtful")

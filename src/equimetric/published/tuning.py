@@ -1,4 +1,4 @@
-"""How the Reality Check tuned each loss: the range of every hyperparameter and the optimum in it."""
+"""Tuning of each loss in the Reality Check: the range of every hyperparameter and the optimum in it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -141,31 +141,31 @@ def read_hyperparameters() -> tuple[Hyperparameter, ...]:
 def select_hyperparameters(
     *, dataset: str | None = None, method: str | None = None, batch: int | None = None
 ) -> tuple[Hyperparameter, ...]:
-    """Those of one data set, method or batch size; names are the paper's or ours."""
-    wanted = None if dataset is None else find_dataset(dataset)
-    found = tuple(
-        one
-        for one in read_hyperparameters()
-        if wanted in (None, one.dataset)
-        and (method is None or one.our_method == method or simplify(one.method) == simplify(method))
-        and batch in (None, one.batch)
+    """The hyperparameters of one data set, method or batch size; names are the paper's or ours."""
+    dataset_name = None if dataset is None else find_dataset(dataset)
+    selected = tuple(
+        row
+        for row in read_hyperparameters()
+        if dataset_name in (None, row.dataset)
+        and (method is None or row.our_method == method or simplify(row.method) == simplify(method))
+        and batch in (None, row.batch)
     )
-    if not found:
+    if not selected:
         raise EquimetricError(
             "the Reality Check has no hyperparameters for that; it tuned the methods of its table on CUB-200-2011, "
             "Cars-196 and SOP with batches of 32, and on CUB-200-2011 with 256"
         )
-    return found
+    return selected
 
 
 def hyperparameters(*, dataset: str | None = None, method: str | None = None, batch: int | None = None) -> "DataFrame":
     """The tuned hyperparameters as a table: range and optimum as printed, and of our options (`our_…`)."""
     from pandas import DataFrame
 
-    found = select_hyperparameters(dataset=dataset, method=method, batch=batch)
-    return DataFrame(map(describe_hyperparameter, found))
+    selected = select_hyperparameters(dataset=dataset, method=method, batch=batch)
+    return DataFrame(map(describe_hyperparameter, selected))
 
 
-def describe_hyperparameter(one: Hyperparameter) -> dict[str, Any]:
+def describe_hyperparameter(row: Hyperparameter) -> dict[str, Any]:
     """A hyperparameter as a flat record."""
-    return {field: getattr(one, field) for field in HYPERPARAMETER_FIELDS}
+    return {field: getattr(row, field) for field in HYPERPARAMETER_FIELDS}

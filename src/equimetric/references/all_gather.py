@@ -8,13 +8,21 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["gather_batch", "gather_parts", "require_processes"]
+__all__ = ["gather_batch", "gather_parts", "gather_sizes", "require_processes"]
 
 
 def require_processes(option: str) -> None:
     """Raise an error where an option needs torch.distributed and it is not initialised."""
     if not (dist.is_available() and dist.is_initialized()):
         raise EquimetricError(f"{option} needs several processes; call torch.distributed.init_process_group first")
+
+
+def gather_sizes(rows: Tensor) -> list[int]:
+    """The number of rows that each rank holds."""
+    size = torch.tensor([len(rows)], device=rows.device)
+    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, size)
+    return [int(size) for size in sizes]
 
 
 def gather_parts(rows: Tensor, sizes: list[int]) -> Tensor:
@@ -35,30 +43,27 @@ class GatherRows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, rows: Tensor, sizes: list[int]) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
         """All-gather."""
-        context.sizes = sizes
+        ctx.sizes = sizes
         return gather_parts(rows, sizes)
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """The rows of this rank in the sum of all ranks' gradients."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Slice the rows of this rank from the sum of all ranks' gradients."""
         total = gradients[0].contiguous().clone()
         dist.all_reduce(total)
         rank = dist.get_rank()
-        start = sum(context.sizes[:rank])
-        return total[start : start + context.sizes[rank]], None
+        start = sum(ctx.sizes[:rank])
+        return total[start : start + ctx.sizes[rank]], None
 
 
 def gather_batch(
     embeddings: Tensor, labels: Tensor, index: Tensor | None, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Embeddings (with gradient), labels, training-set positions and weights of all ranks' batches."""
+    """Gather embeddings (with gradient), labels, training-set positions and weights of all ranks' batches."""
     require_processes("gather=True")
-    size = torch.tensor([len(embeddings)], device=embeddings.device)
-    gathered = [torch.empty_like(size) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, size)
-    sizes = [int(one) for one in gathered]
+    sizes = gather_sizes(embeddings)
 
     def gather(rows: Tensor) -> Tensor:
         result: Tensor = GatherRows.apply(rows, sizes)  # type: ignore[no-untyped-call]

@@ -19,7 +19,7 @@ class ProxySet(NamedTuple):
     """Learned vectors that represent classes."""
 
     vectors: Tensor
-    """(rows, D), as they are stored."""
+    """(rows, D), as stored."""
     labels: Tensor
     """(rows,) the class of each."""
 
@@ -50,8 +50,8 @@ class ObjectiveInputs:
 
     def reject_reference_set(self, compared_with: str) -> None:
         """Raise an error where the caller gives a reference set to references that have their own."""
-        given = (self.reference_embeddings, self.reference_labels, self.self_mask, self.reference_weight)
-        if any(one is not None for one in given):
+        arguments = (self.reference_embeddings, self.reference_labels, self.self_mask, self.reference_weight)
+        if any(argument is not None for argument in arguments):
             raise EquimetricError(
                 f"this objective compares with {compared_with} and takes no reference_embeddings; "
                 "choose references='batch' to compare with a set of your own"
@@ -73,17 +73,17 @@ class PairTerms(NamedTuple):
         return self.factor is not None and bool(self.factor.isnan())
 
     def combine(self, values: Sequence[Tensor]) -> Tensor:
-        """The objective from the losses of the sets of pairs.
+        """Combine the losses of the sets of pairs into the objective.
 
         Without a reduction, losses of different queries are concatenated and those of the same queries are added.
         """
-        total, *others = values
-        if others and total.ndim and self.weighted_pairs[0][1].queries is not self.weighted_pairs[1][1].queries:
-            total = torch.cat([total, *others])
+        total, *rest = values
+        if rest and total.ndim and self.weighted_pairs[0][1].queries is not self.weighted_pairs[1][1].queries:
+            total = torch.cat([total, *rest])
         else:
             weight = self.weighted_pairs[0][0]
             total = total if weight == 1 else weight * total
-            for (weight, _), value in zip(self.weighted_pairs[1:], others, strict=True):
+            for (weight, _), value in zip(self.weighted_pairs[1:], rest, strict=True):
                 if value.shape != total.shape:
                     raise EquimetricError("reduction='none' gives each set of pairs its own terms; use another one")
                 total = total + weight * value
@@ -92,7 +92,7 @@ class PairTerms(NamedTuple):
 
 
 class References(nn.Module):
-    """Whom queries are compared with. A subclass makes the pairs and may keep state between steps.
+    """The vectors that queries are compared with. A subclass makes the pairs and may keep state between steps.
 
     Attributes:
         needs_proxies: whether the pairs are made of the `proxy_set` of the other terms of a sum.

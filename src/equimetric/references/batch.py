@@ -23,7 +23,7 @@ def make_pairs(
     same_set: bool = False,
     reference_weight: Tensor | None = None,
 ) -> Pairs:
-    """Every query against every reference, (R,) by multiplicity; with `same_set` the references are the queries."""
+    """Pair every query with every reference, (R,) by multiplicity; with `same_set` the references are the queries."""
     shape = (queries.embeddings.shape[0], reference_embeddings.shape[0])
     positive, negative = label_masks(labels, reference_labels, shape, self_mask, same_set=same_set)
     similarity = geometry.measure(queries.embeddings, reference_embeddings)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import unknown_name
+from equimetric.ops.blocks import slices
 from equimetric.ops.products import full_precision, inner_products, is_tracing
 
 __all__ = ["centre_similarity", "centre_spread", "check_pool"]
@@ -50,28 +51,28 @@ def centre_similarity(
     queries, classes = len(embeddings), len(centres) // per_class
     if queries * len(centres) <= CHUNK_ENTRIES:
         similarity = measure(embeddings, centres).view(queries, classes, per_class)
-        return nearest(similarity, 2) if pool == "max" else soft_pool(similarity, gamma, 2)
+        return max_pool(similarity, 2) if pool == "max" else soft_pool(similarity, gamma, 2)
     reordered = centre_major(centres, per_class)
     if pool == "soft" and measure is inner_products and not is_tracing():
         products: Tensor = PooledProducts.apply(embeddings, reordered, per_class, gamma)  # type: ignore[no-untyped-call]
         return products
     similarity = measure(embeddings, reordered).view(queries, per_class, classes)
     if pool == "max":
-        return nearest(similarity, 1)
+        return max_pool(similarity, 1)
     if is_tracing():
         return soft_pool(similarity, gamma, 1)
     pooled: Tensor = SoftPool.apply(similarity, gamma)  # type: ignore[no-untyped-call]
     return pooled
 
 
-def nearest(similarity: Tensor, over: int) -> Tensor:
+def max_pool(similarity: Tensor, dim: int) -> Tensor:
     """The largest similarity over one dimension; its gradient goes to one centre, also with ties."""
-    return similarity.max(dim=over).values
+    return similarity.max(dim=dim).values
 
 
-def soft_pool(similarity: Tensor, gamma: float, over: int) -> Tensor:
+def soft_pool(similarity: Tensor, gamma: float, dim: int) -> Tensor:
     """Σ_k q_k s_k with q = softmax_k(s_k / γ), over one dimension."""
-    return ((similarity / gamma).softmax(dim=over) * similarity).sum(dim=over)
+    return ((similarity / gamma).softmax(dim=dim) * similarity).sum(dim=dim)
 
 
 def soft_pool_chunked(similarity: Tensor, gamma: float) -> Tensor:
@@ -84,8 +85,8 @@ def soft_pool_gradient(similarity: Tensor, pooled: Tensor, gamma: float, grad_ou
     gradient = torch.empty_like(similarity)
     for rows in row_chunks(similarity):
         above_mean = (similarity[rows] - pooled[rows, None]) / gamma
-        share = (similarity[rows] / gamma).softmax(dim=1)
-        gradient[rows] = (above_mean + 1) * share * grad_output[rows, None]
+        probs = (similarity[rows] / gamma).softmax(dim=1)
+        gradient[rows] = (above_mean + 1) * probs * grad_output[rows, None]
     return gradient
 
 
@@ -93,18 +94,18 @@ class SoftPool(torch.autograd.Function):
     """`soft_pool` that does not save q for backward."""
 
     @staticmethod
-    def forward(context: Any, similarity: Tensor, gamma: float) -> Tensor:
+    def forward(ctx: Any, similarity: Tensor, gamma: float) -> Tensor:
         """(B, K, C) → (B, C)."""
-        context.gamma = gamma
+        ctx.gamma = gamma
         pooled = soft_pool_chunked(similarity, gamma)
-        context.save_for_backward(similarity, pooled)
+        ctx.save_for_backward(similarity, pooled)
         return pooled
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """`soft_pool_gradient`."""
-        similarity, pooled = context.saved_tensors
-        return soft_pool_gradient(similarity, pooled, context.gamma, gradients[0]), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return `soft_pool_gradient`."""
+        similarity, pooled = ctx.saved_tensors
+        return soft_pool_gradient(similarity, pooled, ctx.gamma, gradients[0]), None
 
 
 class PooledProducts(torch.autograd.Function):
@@ -114,26 +115,25 @@ class PooledProducts(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, embeddings: Tensor, centres: Tensor, per_class: int, gamma: float) -> Tensor:
+    def forward(ctx: Any, embeddings: Tensor, centres: Tensor, per_class: int, gamma: float) -> Tensor:
         """(B, D), (K·C, D) centres, centre-major, → (B, C)."""
-        context.gamma = gamma
+        ctx.gamma = gamma
         products = (embeddings @ centres.T).view(len(embeddings), per_class, -1)
         pooled = soft_pool_chunked(products, gamma)
-        context.save_for_backward(embeddings, centres, products, pooled)
+        ctx.save_for_backward(embeddings, centres, products, pooled)
         return pooled
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """∂X and ∂W."""
-        embeddings, centres, products, pooled = context.saved_tensors
+        embeddings, centres, products, pooled = ctx.saved_tensors
         if torch.is_grad_enabled():
             # For second derivatives the products must be functions of both factors.
             products = (embeddings @ centres.T).view(products.shape)
         by_embeddings, by_centres = [], torch.zeros_like(centres)
         with full_precision(embeddings.device.type):
-            for start in range(0, len(embeddings), STRIP_ROWS):
-                rows = slice(start, start + STRIP_ROWS)
-                strip = soft_pool_gradient(products[rows], pooled[rows], context.gamma, gradients[0][rows]).flatten(1)
+            for rows in slices(len(embeddings), STRIP_ROWS):
+                strip = soft_pool_gradient(products[rows], pooled[rows], ctx.gamma, gradients[0][rows]).flatten(1)
                 by_embeddings.append(strip @ centres)
                 by_centres.addmm_(strip.T, embeddings[rows])
         return torch.cat(by_embeddings), by_centres, None, None
@@ -141,8 +141,7 @@ class PooledProducts(torch.autograd.Function):
 
 def row_chunks(similarity: Tensor) -> list[slice]:
     """Slices of rows that fit into the processor's cache."""
-    step = max(1, CHUNK_ENTRIES // similarity[0].numel())
-    return [slice(start, start + step) for start in range(0, len(similarity), step)]
+    return slices(len(similarity), max(1, CHUNK_ENTRIES // similarity[0].numel()))
 
 
 def centre_spread(centres: Tensor, divisor: str) -> Tensor:

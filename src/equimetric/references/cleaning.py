@@ -16,7 +16,7 @@ class DominantCentres(NamedTuple):
     """The dominant centre of each class, and the samples far from it."""
 
     chosen: Tensor
-    """(C,) which of a class's K centres is dominant: the nearest to most of its samples."""
+    """(C,) index of the dominant one of a class's K centres: the nearest to most of its samples."""
     proxies: Tensor
     """(C, D) the dominant centres, to continue with per_class=1."""
     degrees: Tensor
@@ -50,6 +50,6 @@ def dominant_centres(
     votes.index_put_((labels, cosine.argmax(1)), torch.ones_like(labels), accumulate=True)
     chosen = votes.argmax(1)
     proxies = references.by_class(references.weight)[torch.arange(len(chosen), device=chosen.device), chosen]
-    own = cosine.gather(1, chosen[labels][:, None])[:, 0]
-    degrees = own.clamp(-1, 1).arccos().rad2deg()
+    class_cosine = cosine.gather(1, chosen[labels][:, None])[:, 0]
+    degrees = class_cosine.clamp(-1, 1).arccos().rad2deg()
     return DominantCentres(chosen, proxies.clone(), degrees, (degrees > max_angle_deg).nonzero()[:, 0])

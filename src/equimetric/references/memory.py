@@ -75,14 +75,14 @@ class MemoryReferences(References):
         if normalize:
             embeddings = unit(embeddings)
         queries = Queries(embeddings, labels, inputs.index, weight=inputs.sample_weight)
-        weighted = [(1.0, make_pairs(geometry, queries, labels, embeddings, labels, same_set=True))]
+        weighted_pairs = [(1.0, make_pairs(geometry, queries, labels, embeddings, labels, same_set=True))]
         filled = int(self.filled) if int(self.iteration) >= self.start_iteration else 0
         if filled:
             stored = self.embeddings[:filled].to(embeddings)
             weight = None if self.weights is None else self.weights[:filled].to(embeddings)
             pairs = make_pairs(geometry, queries, labels, stored, self.labels[:filled], reference_weight=weight)
-            weighted.append((self.memory_weight, pairs))
-        return PairTerms(weighted)
+            weighted_pairs.append((self.memory_weight, pairs))
+        return PairTerms(weighted_pairs)
 
     def after_loss(self, terms: PairTerms) -> None:
         """Count the training step and, from `start_iteration` on, store the batch, unless it holds NaN."""
@@ -96,7 +96,7 @@ class MemoryReferences(References):
         self.iteration += 1
 
     def delayed_start(self) -> tuple[str, int, str]:
-        """What starts late, after how many batches, and the option; the memory then holds the previous batch."""
+        """The part that starts late, the batches before it and the option; the memory then holds the previous batch."""
         return "memory", self.start_iteration + 1, "start_iteration"
 
     @torch.no_grad()
@@ -105,16 +105,16 @@ class MemoryReferences(References):
         embeddings, labels = embeddings[-self.size :], labels[-self.size :]
         if weight is not None and self.weights is None:
             self.weights = torch.ones_like(self.embeddings[:, 0])
-        number = len(labels)
-        indices = (self.pointer + torch.arange(number, device=labels.device)) % self.size
+        count = len(labels)
+        indices = (self.pointer + torch.arange(count, device=labels.device)) % self.size
         # New tensors instead of writing in place: the backward pass still reads the old ones.
         self.embeddings = self.embeddings.index_copy(0, indices, embeddings.to(self.embeddings))
         self.labels = self.labels.index_copy(0, indices, labels)
         if self.weights is not None:
             weight = torch.ones_like(embeddings[:, 0]) if weight is None else weight[-self.size :]
             self.weights = self.weights.index_copy(0, indices, weight.to(self.weights))
-        self.pointer = (self.pointer + number) % self.size
-        self.filled = (self.filled + number).clamp_max(self.size)
+        self.pointer = (self.pointer + count) % self.size
+        self.filled = (self.filled + count).clamp_max(self.size)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         has_weights = prefix + "weights" in state_dict

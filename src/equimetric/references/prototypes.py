@@ -74,21 +74,22 @@ class PrototypeReferences(References):
         """Split the batch into support and queries and make their pairs."""
         embeddings, labels, index, weight = batch.embeddings, batch.labels, batch.index, batch.weight
         assert labels is not None
-        number = len(labels)
-        if number % self.episodes:
+        num_rows = len(labels)
+        if num_rows % self.episodes:
             raise EquimetricError(
-                f"a batch of {number} cannot be cut into {self.episodes} equal episodes; change episodes=… or the batch"
+                f"a batch of {num_rows} cannot be cut into {self.episodes} equal episodes; "
+                "change episodes=… or the batch"
             )
-        episode = torch.arange(number, device=labels.device) // max(1, number // self.episodes)
+        episode = torch.arange(num_rows, device=labels.device) // max(1, num_rows // self.episodes)
         # A group is one class in one episode.
         rows = torch.stack([episode, labels], 1)
         groups, group, sizes = torch.unique(rows, dim=0, return_inverse=True, return_counts=True)
         self.check_episodes(groups[:, 0], sizes)
         half = (sizes // 2).clamp_min(1)
-        wanted = half if self.ns is None else torch.full_like(sizes, self.ns)
-        is_support = rank_in_group(group, sizes) < wanted[group]
-        own = None if weight is None else weight[is_support]
-        means, present = group_means(embeddings[is_support], group[is_support], len(groups), own)
+        support_size = half if self.ns is None else torch.full_like(sizes, self.ns)
+        is_support = rank_in_group(group, sizes) < support_size[group]
+        support_weight = None if weight is None else weight[is_support]
+        means, present = group_means(embeddings[is_support], group[is_support], len(groups), support_weight)
 
         is_query = ~is_support
         queries = Queries(
@@ -121,11 +122,11 @@ class PrototypeReferences(References):
 
 def split_episodes(pairs: Pairs, episode: Tensor) -> PairTerms:
     """The pairs of each episode that has queries, with equal weights; all together where that is the same."""
-    _, numbers = torch.unique_consecutive(episode, return_counts=True)
-    if not len(numbers) or bool((numbers == numbers[0]).all()):
+    _, counts = torch.unique_consecutive(episode, return_counts=True)
+    if not len(counts) or bool((counts == counts[0]).all()):
         return PairTerms([(1.0, pairs)])
-    ends = numbers.cumsum(0).tolist()
-    parts = [slice(end - number, end) for end, number in zip(ends, numbers.tolist(), strict=True)]
+    ends = counts.cumsum(0).tolist()
+    parts = [slice(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
     return PairTerms([(1 / len(parts), pairs.rows(rows, pairs.similarity[rows])) for rows in parts])
 
 
@@ -149,5 +150,5 @@ def group_means(
     if weight is None:
         return member @ embeddings / member.sum(1, keepdim=True), None
     member = member * weight
-    numbers = member.sum(1, keepdim=True)
-    return divide(member @ embeddings, numbers), (numbers[:, 0] > 0).to(embeddings)
+    counts = member.sum(1, keepdim=True)
+    return divide(member @ embeddings, counts), (counts[:, 0] > 0).to(embeddings)

@@ -23,14 +23,14 @@ __all__ = ["ProxyReferences", "StaticProxy", "sample_classes"]
 ASSIGNMENTS = ("static", "dynamic")
 
 
-def sample_classes(labels: Tensor, classes: int, number: int, generator: torch.Generator) -> Tensor:
-    """Ascending ids of all classes of the batch and, up to `number` in all, of others drawn without replacement."""
-    chosen = torch.zeros(classes, dtype=torch.bool)
-    chosen[labels.cpu()] = True
+def sample_classes(labels: Tensor, classes: int, num_sampled: int, generator: torch.Generator) -> Tensor:
+    """Ascending ids of the classes of the batch and, up to `num_sampled` in all, others drawn without replacement."""
+    is_sampled = torch.zeros(classes, dtype=torch.bool)
+    is_sampled[labels.cpu()] = True
     shuffled = torch.randperm(classes, generator=generator)
-    others = shuffled[~chosen[shuffled]]
-    chosen[others[: max(0, number - (classes - len(others)))]] = True
-    return chosen.nonzero()[:, 0].to(labels.device)
+    others = shuffled[~is_sampled[shuffled]]
+    is_sampled[others[: max(0, num_sampled - (classes - len(others)))]] = True
+    return is_sampled.nonzero()[:, 0].to(labels.device)
 
 
 def initial_deviation(initial: str, rows: int, dim: int) -> float:
@@ -43,7 +43,7 @@ def initial_deviation(initial: str, rows: int, dim: int) -> float:
         "kaiming_uniform": 1 / (3 * rows),
     }
     if initial not in variances:
-        raise unknown_name("start of proxies", initial, variances)
+        raise unknown_name("init", initial, variances)
     return math.sqrt(variances[initial])
 
 
@@ -62,7 +62,7 @@ def initial_proxies(initial: str, rows: int, dim: int, shard: Shard) -> Tensor:
 
 
 def check_sizes(classes: int, dim: int, per_class: int, sample_rate: float, initial_length: float | None) -> None:
-    """Raise an error for numbers that make no proxies."""
+    """Raise an error for invalid sizes."""
     if classes < 2:
         raise EquimetricError(f"proxies need at least two classes, got classes={classes}")
     if dim < 1:
@@ -86,7 +86,7 @@ def check_modes(
     if assignment not in ASSIGNMENTS:
         raise unknown_name("assignment", assignment, ASSIGNMENTS)
     if assignment == "dynamic" and sample_rate < 1:
-        raise EquimetricError("the nearest proxy is searched among all; set sample_rate=1 beside 'dynamic'")
+        raise EquimetricError("the nearest proxy is searched among all; set sample_rate=1 with 'dynamic'")
 
 
 @references(
@@ -160,7 +160,7 @@ class ProxyReferences(References):
         self.tau, self.divisor, self.sample_rate = tau, divisor, sample_rate
         self.normalize_embeddings, self.normalize_proxies = normalize_embeddings, normalize_proxies
         self.assignment = assignment
-        self.shard = Shard.of_this_rank(classes) if sharded else Shard.unsharded(classes)
+        self.shard = Shard.current(classes) if sharded else Shard.unsharded(classes)
         if sample_rate < 1:
             # Before the rows: all ranks must draw the same seed, but different rows.
             self.register_buffer("sampling_seed", torch.randint(2**31, ()))
@@ -173,7 +173,7 @@ class ProxyReferences(References):
         self.bias = nn.Parameter(torch.zeros(self.shard.size)) if bias else None
 
     def draw_proxies(self, dim: int, initial: str, initial_length: float | None) -> Tensor:
-        """The initial proxies of the classes of this rank."""
+        """Draw the initial proxies of the classes of this rank."""
         rows = initial_proxies(initial, self.shard.size * self.per_class, dim, self.shard)
         std = initial_deviation(initial, self.classes * self.per_class, dim)
         if initial_length is not None:
@@ -192,8 +192,8 @@ class ProxyReferences(References):
         ids = None if seed is None else self.sample(labels, seed)
         proxies, bias, counts = self.local_rows(ids)
         # Proxies may be float32 while float64 embeddings are passed, or the reverse: compare in the finer of the two.
-        finer = torch.promote_types(proxies.dtype, embeddings.dtype)
-        embeddings, proxies = embeddings.to(finer), proxies.to(finer)
+        dtype = torch.promote_types(proxies.dtype, embeddings.dtype)
+        embeddings, proxies = embeddings.to(dtype), proxies.to(dtype)
         if normalize and self.normalize_embeddings:
             embeddings = unit(embeddings)
         is_unit = normalize or self.normalize_proxies
@@ -205,8 +205,8 @@ class ProxyReferences(References):
             target = similarity.argmax(1)
         columns = torch.arange(similarity.shape[1], device=labels.device)
         positive, negative = label_masks(target, columns, (labels.shape[0], columns.shape[0]), None)
-        lengths = self.lengths(proxies, is_unit, counts)
-        target_length = lengths[target] if isinstance(lengths, Tensor) else lengths
+        norms = self.proxy_norms(proxies, is_unit, counts)
+        target_length = norms[target] if isinstance(norms, Tensor) else norms
         queries = Queries(embeddings, labels, inputs.index, target_length, weight=inputs.sample_weight)
         pairs = Pairs(similarity, positive, negative, geometry=geometry, queries=queries, target=target)
         if not self.tau or self.per_class == 1:
@@ -233,8 +233,8 @@ class ProxyReferences(References):
     def sample(self, labels: Tensor, seed: int) -> Tensor:
         """Ascending ids of the classes to compare with: those of the batch and others, ⌊rate · classes⌋ in all."""
         # 0.29 · 100 is slightly below 29.
-        number = int(self.sample_rate * self.classes + 1e-9)
-        return sample_classes(labels, self.classes, number, torch.Generator().manual_seed(seed))
+        num_sampled = int(self.sample_rate * self.classes + 1e-9)
+        return sample_classes(labels, self.classes, num_sampled, torch.Generator().manual_seed(seed))
 
     def local_rows(self, ids: Tensor | None) -> tuple[Tensor, Tensor | None, list[int]]:
         """Rows and biases on this rank of the classes with these ids, or of all; the number of classes of each rank.
@@ -256,10 +256,10 @@ class ProxyReferences(References):
         # A compiled graph cannot branch on data.
         if self.assignment != "static" or not labels.shape[0] or torch.compiler.is_compiling():
             return labels
-        lowest, highest = map(int, labels.aminmax())
-        if lowest < 0 or highest >= self.classes:
+        low, high = map(int, labels.aminmax())
+        if low < 0 or high >= self.classes:
             raise EquimetricError(
-                f"class ids must lie in 0 … {self.classes - 1} for {self.classes} proxies, got {lowest} … {highest}; "
+                f"class ids must lie in 0 … {self.classes - 1} for {self.classes} proxies, got {low} … {high}; "
                 "renumber the labels or raise classes=…"
             )
         return labels
@@ -268,8 +268,8 @@ class ProxyReferences(References):
         """(C·K, D) rows as (C, K, D), of the classes of this rank."""
         return proxies.view(self.shard.size, self.per_class, -1)
 
-    def lengths(self, proxies: Tensor, is_unit: bool, counts: list[int]) -> Tensor | float | None:
-        """(columns,) length of the proxy of each class; None where several are pooled or a bias is added."""
+    def proxy_norms(self, proxies: Tensor, is_unit: bool, counts: list[int]) -> Tensor | float | None:
+        """(columns,) norm of the proxy of each class; None where several are pooled or a bias is added."""
         if self.bias is not None:
             return None
         if is_unit:

@@ -29,14 +29,14 @@ class ProxySetReferences(References):
     needs_proxies: ClassVar[bool] = True
 
     def forward(self, geometry: Geometry, normalize: bool, inputs: ObjectiveInputs) -> PairTerms:
-        """One (rows, rows) set of pairs for each term with proxies."""
+        """Make one (rows, rows) set of pairs for each term with proxies."""
         if not inputs.proxies:
             raise EquimetricError(NO_PROXIES)
         return PairTerms([(1.0, compare_proxies(geometry, normalize, proxies)) for proxies in inputs.proxies])
 
 
 def compare_proxies(geometry: Geometry, normalize: bool, proxies: ProxySet) -> Pairs:
-    """All proxies of one term against one another."""
+    """Compare all proxies of one term with one another."""
     vectors = check_embeddings(proxies.vectors, "proxies")
     if normalize:
         vectors = unit(vectors)

@@ -21,43 +21,43 @@ MIN_PAIRS_BY_CLASS = 2**18
 """From this number of pairs on, comparing each class once is faster than comparing every two labels."""
 
 
-def check_embeddings(embeddings: Tensor, what: str = "embeddings") -> Tensor:
+def check_embeddings(embeddings: Tensor, name: str = "embeddings") -> Tensor:
     """Embeddings as a float32 or float64 matrix: half precision is too coarse for similarities."""
     if not isinstance(embeddings, Tensor):
-        raise not_a_tensor(embeddings, what)
+        raise not_a_tensor(embeddings, name)
     if embeddings.ndim != 2:
-        raise EquimetricError(f"{what} must be a matrix of shape (samples, dimension), got {tuple(embeddings.shape)}")
+        raise EquimetricError(f"{name} must be a matrix of shape (samples, dimension), got {tuple(embeddings.shape)}")
     if not embeddings.is_floating_point():
-        raise EquimetricError(f"{what} must be floating point, got {embeddings.dtype}")
+        raise EquimetricError(f"{name} must be floating point, got {embeddings.dtype}")
     return embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
 
 
-def check_class_ids(labels: Labels, embeddings: Tensor, what: str = "labels") -> Tensor:
+def check_class_ids(labels: Labels, embeddings: Tensor, name: str = "labels") -> Tensor:
     """Labels as int64, one per embedding, on the same device; class ids may be any whole numbers."""
     if isinstance(labels, tuple):
-        raise EquimetricError(f"{what} must be one class id per embedding here; {OTHER_LABELS}")
+        raise EquimetricError(f"{name} must be one class id per embedding here; {OTHER_LABELS}")
     if not isinstance(labels, Tensor):
-        raise not_a_tensor(labels, what)
+        raise not_a_tensor(labels, name)
     if labels.ndim != 1 or labels.shape[0] != embeddings.shape[0]:
         raise EquimetricError(
-            f"{what} must be one class id per embedding: got shape {tuple(labels.shape)} "
-            f"for {len(embeddings)} embeddings{explain_shape(labels, what)}"
+            f"{name} must be one class id per embedding: got shape {tuple(labels.shape)} "
+            f"for {len(embeddings)} embeddings{explain_shape(labels, name)}"
         )
     if labels.dtype == torch.bool:
-        raise EquimetricError(f"{what} must be whole numbers, got torch.bool; convert two classes with {what}.long()")
+        raise EquimetricError(f"{name} must be whole numbers, got torch.bool; convert two classes with {name}.long()")
     if labels.is_floating_point() or labels.is_complex():
         raise EquimetricError(
-            f"{what} must be whole numbers, got {labels.dtype}: floating point cannot tell large class ids apart; "
-            f"convert with {what}.long()"
+            f"{name} must be whole numbers, got {labels.dtype}: floating point cannot tell large class ids apart; "
+            f"convert with {name}.long()"
         )
     return labels.to(embeddings.device, torch.int64)
 
 
-def explain_shape(labels: Tensor, what: str) -> str:
-    """What to do about labels in a matrix."""
+def explain_shape(labels: Tensor, name: str) -> str:
+    """The end of the error for labels in a matrix."""
     if labels.ndim != 2:
         return ""
-    return f"; give {what}.squeeze(1)" if labels.shape[1] == 1 else f"; {OTHER_LABELS}"
+    return f"; give {name}.squeeze(1)" if labels.shape[1] == 1 else f"; {OTHER_LABELS}"
 
 
 def check_index(index: Tensor | None, embeddings: Tensor) -> None:
@@ -73,30 +73,30 @@ def check_index(index: Tensor | None, embeddings: Tensor) -> None:
         )
 
 
-def check_labels(labels: Labels, embeddings: Tensor, what: str = "labels") -> Labels:
+def check_labels(labels: Labels, embeddings: Tensor, name: str = "labels") -> Labels:
     """Class ids as int64, a multi-hot matrix as bool, or the two masks as they are, on the embeddings' device."""
     if isinstance(labels, tuple):
         if len(labels) != 2:
             raise EquimetricError(
-                f"{what} given as masks must be the pair (positive, negative), got {len(labels)} parts"
+                f"{name} given as masks must be the pair (positive, negative), got {len(labels)} parts"
             )
         return labels[0].to(embeddings.device), labels[1].to(embeddings.device)
     if not isinstance(labels, Tensor):
-        raise not_a_tensor(labels, what)
+        raise not_a_tensor(labels, name)
     if labels.ndim != 2 or labels.shape[1] == 1:
-        return check_class_ids(labels, embeddings, what)
+        return check_class_ids(labels, embeddings, name)
     if len(labels) != len(embeddings):
         raise EquimetricError(
-            f"a multi-hot matrix of {what} needs one row per embedding: got {len(labels)} rows "
+            f"a multi-hot matrix of {name} needs one row per embedding: got {len(labels)} rows "
             f"for {len(embeddings)} embeddings"
         )
     if not ((labels == 0) | (labels == 1)).all():
-        raise EquimetricError(f"a multi-hot matrix of {what} must hold only 0 and 1; give class ids as a vector")
+        raise EquimetricError(f"a multi-hot matrix of {name} must hold only 0 and 1; give class ids as a vector")
     return labels.to(embeddings.device, torch.bool)
 
 
 def class_ids(labels: Labels) -> Tensor | None:
-    """The labels where they are class ids."""
+    """Return the labels if they are class ids, else None."""
     return labels if isinstance(labels, Tensor) and labels.ndim == 1 else None
 
 
@@ -127,12 +127,12 @@ def label_masks(
         raise EquimetricError(
             f"self_mask must be a bool matrix of shape {shape}, got {self_mask.dtype} {tuple(self_mask.shape)}"
         )
-    other = ~self_mask.to(positive.device)
-    return positive & other, negative & other
+    not_self = ~self_mask.to(positive.device)
+    return positive & not_self, negative & not_self
 
 
 def check_masks(masks: tuple[Tensor, Tensor], shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Copies of the masks (positive, negative), which must fit the pairs and exclude one another."""
+    """Copy the masks (positive, negative), which must fit the pairs and exclude one another."""
     for name, mask in zip(("positive", "negative"), masks, strict=True):
         if mask.shape != shape or mask.dtype != torch.bool:
             raise EquimetricError(

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
+from equimetric.ops.gradients import scale_gradient
 from equimetric.references.all_gather import gather_parts, require_processes
 
 __all__ = ["Shard"]
@@ -32,7 +33,7 @@ class Shard:
         return cls((classes,), 0)
 
     @classmethod
-    def of_this_rank(cls, classes: int) -> "Shard":
+    def current(cls, classes: int) -> "Shard":
         """The shard of this rank of torch.distributed."""
         require_processes("sharded=True")
         world = dist.get_world_size()
@@ -57,7 +58,7 @@ class Shard:
         return (0, *accumulate(self.sizes))
 
     def local_ids(self, ids: Tensor) -> tuple[Tensor, list[int]]:
-        """Of ascending class ids, this rank's as offsets into its classes; and the number of ids of each rank."""
+        """Split ascending class ids: this rank's as offsets into its classes, and the number of ids of each rank."""
         bounds = torch.searchsorted(ids, torch.tensor(self.bounds, device=ids.device)).tolist()
         counts = [stop - start for start, stop in pairwise(bounds)]
         return ids[bounds[self.rank] : bounds[self.rank + 1]] - self.bounds[self.rank], counts
@@ -81,8 +82,7 @@ class Shard:
         """
         if not self.is_sharded:
             return embeddings
-        scaled: Tensor = ScaleGradient.apply(embeddings, len(self.sizes))  # type: ignore[no-untyped-call]
-        return scaled
+        return scale_gradient(embeddings, len(self.sizes))
 
     def require_same_batch(self, labels: Tensor, seed: int | None = None) -> None:
         """Raise an error where ranks have different batches, or sample classes by different seeds."""
@@ -92,9 +92,9 @@ class Shard:
         summary = torch.stack([(index * labels).sum(), index.new_tensor(len(labels)), index.new_tensor(seed or 0)])
         summaries = [torch.empty_like(summary) for _ in self.sizes]
         dist.all_gather(summaries, summary)
-        if not all(torch.equal(one[:2], summary[:2]) for one in summaries):
+        if not all(torch.equal(other[:2], summary[:2]) for other in summaries):
             raise EquimetricError("sharded=True needs the same batch in all processes; give gather=True beside it")
-        if not all(torch.equal(one, summary) for one in summaries):
+        if not all(torch.equal(other, summary) for other in summaries):
             raise EquimetricError(
                 "the processes would sample different classes; call torch.manual_seed with one seed for all "
                 "before building the objective"
@@ -105,27 +105,12 @@ class GatherShards(torch.autograd.Function):
     """Concatenate the rows of all ranks, which then compute the same loss."""
 
     @staticmethod
-    def forward(context: Any, rows: Tensor, counts: list[int], rank: int) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, counts: list[int], rank: int) -> Tensor:
         """All-gather."""
-        context.start, context.stop = sum(counts[:rank]), sum(counts[: rank + 1])
+        ctx.start, ctx.stop = sum(counts[:rank]), sum(counts[: rank + 1])
         return gather_parts(rows, counts)
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient of this rank's rows; it is complete without the other ranks."""
-        return gradients[0][context.start : context.stop], None, None
-
-
-class ScaleGradient(torch.autograd.Function):
-    """The identity, with its gradient times a factor."""
-
-    @staticmethod
-    def forward(context: Any, values: Tensor, factor: int) -> Tensor:
-        """The values themselves."""
-        context.factor = factor
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Scale."""
-        return gradients[0] * context.factor, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Slice the gradient of this rank's rows; it is complete without the other ranks."""
+        return gradients[0][ctx.start : ctx.stop], None, None

@@ -11,7 +11,7 @@ from equimetric.objectives.recipes import recipes
 
 __all__ = ["catalogue_page"]
 
-INTRODUCTION = """# Methods
+INTRODUCTION = """# All methods on one page
 
 <!-- Made from the registry by `make docs`; do not edit by hand. -->
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from equimetric.errors import EquimetricError
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
 from equimetric.studies.records import SearchRecord, StudyRecord
+from equimetric.studies.search.edges import describe_edge
 from equimetric.studies.search.results import parameter_importance
 
 __all__ = ["search_table"]
@@ -24,14 +25,21 @@ def search_table(study: StudyRecord) -> PlainTable | None:
         TableColumn("share of the variance", is_text=True),
     )
     rows = tuple(TableRow(search_cells(method, search)) for method, search in study.searches.items())
-    notes = [
-        f"{method}: {sentence}."
-        for method, search in study.searches.items()
-        if search.choice
-        for sentence in search.choice.at_edge.values()
-    ]
-    notes.append("Share of the variance of trials that each parameter explains (fANOVA).")
+    notes = ["Share of the variance of trials that each parameter explains (fANOVA)."]
+    notes += [f"{edge}: {', '.join(methods)}; the best may lie beyond." for edge, methods in edge_groups(study).items()]
     return PlainTable(f"{study.title}: tuning", columns, rows, tuple(notes))
+
+
+def edge_groups(study: StudyRecord) -> dict[str, list[str]]:
+    """'optimizer.lr at the lower end 1e-05' → the methods for which that was chosen, with a value beside the end."""
+    groups: dict[str, list[str]] = {}
+    for method, search in study.searches.items():
+        for name, value in search.choice.params.items() if search.choice else ():
+            edge = describe_edge(search.space[name], value)
+            if edge:
+                shown = method if edge.startswith("at ") else f"{method} ({format_number(value)})"
+                groups.setdefault(f"{name} {edge}", []).append(shown)
+    return groups
 
 
 def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
@@ -46,7 +54,7 @@ def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
     return (
         name,
         TableCell(text, {f"chosen {key}": value for key, value in tuned.params.items()}),
-        TableCell(f"{tuned.trial} of {tuned.trials}", {"trial": tuned.trial, "trials": tuned.trials}),
+        TableCell(f"{tuned.trial + 1} of {tuned.trials}", {"trial": tuned.trial, "trials": tuned.trials}),
         TableCell(f"{tuned.score:.4f}", {"score": tuned.score}),
         TableCell(importances or "–", {f"importance {key}": share for key, share in shares.items()}),
     )

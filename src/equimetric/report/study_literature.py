@@ -81,7 +81,8 @@ def study_improvements(study: StudyRecord) -> list[Improvement]:
     ]
     improvements: list[Improvement] = []
     for base in BASES:
-        own = table_improvements(rows, base, source=study.title) if any(row["method"] == base for row in rows) else []
+        source = f"this study ({study.primary_metric})"
+        own = table_improvements(rows, base, source=source) if any(row["method"] == base for row in rows) else []
         improvements += [*paper_improvements(base), *own] if own else []
     return improvements
 

@@ -1,4 +1,4 @@
-"""Who may write to a folder, and who does: writable or not, one lock, and what a failed start leaves behind."""
+"""Write access to a folder: permission, one lock, and removal of the files of a failed start."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from equimetric.files import make_folder
 __all__ = ["acquire_lock", "first_missing", "remove_files", "remove_folders", "require_writable"]
 
 MAX_HOLDER_BYTES = 1000
-"""Bytes that say who holds a lock."""
+"""Largest size of the record of a lock's holder."""
 
 
-def require_writable(folder: Path, what: str) -> None:
+def require_writable(folder: Path, name: str) -> None:
     """Raise an error where a folder can be neither created nor written to, before anything else happens."""
-    above = first_missing(folder)
-    nearest = folder if above is None else above.parent
-    if not nearest.is_dir():
-        why = f"{str(nearest)!r} is not a folder"
-    elif not os.access(nearest, os.W_OK | os.X_OK):
-        why = f"{str(nearest)!r} is write-protected"
+    missing = first_missing(folder)
+    existing = folder if missing is None else missing.parent
+    if not existing.is_dir():
+        reason = f"{str(existing)!r} is not a folder"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        reason = f"{str(existing)!r} is write-protected"
     else:
         try:
             folder.stat()
@@ -36,25 +36,27 @@ def require_writable(folder: Path, what: str) -> None:
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-    raise StorageError(f"cannot write to the {what} {str(folder)!r}: {why}; choose another folder or make it writable")
+            reason = getattr(error, "strerror", None) or str(error)
+    raise StorageError(
+        f"cannot write to the {name} {str(folder)!r}: {reason}; choose another folder or make it writable"
+    )
 
 
 def first_missing(folder: Path) -> Path | None:
-    """The topmost folder that must be created before a folder is there; None where it is."""
+    """The topmost folder that must be created for a folder to exist; None where it exists."""
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     return missing[-1] if missing else None
 
 
 def remove_files(files: Iterable[Path]) -> None:
-    """Remove the files that are there, as far as that is possible."""
+    """Remove files if they exist; failures are ignored."""
     for file in files:
         with suppress(OSError):
             file.unlink(missing_ok=True)
 
 
 def remove_folders(folder: Path, topmost: Path) -> None:
-    """Remove a folder and those above it up to `topmost`, as far as they are empty."""
+    """Remove a folder and its parents up to `topmost`, as long as they are empty."""
     with suppress(OSError):
         for path in (folder, *folder.parents):
             path.rmdir()
@@ -86,7 +88,7 @@ def acquire_lock(file: Path) -> int:
 
 
 def wait_for_lock(descriptor: int, file: Path) -> None:
-    """Lock an open file, after a warning where that takes waiting."""
+    """Lock an open file, with a warning if it has to wait."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -104,7 +106,7 @@ def write_holder(descriptor: int) -> None:
 
 
 def describe_holder(content: bytes) -> str:
-    """'process 4711 on host since 2026-01-31 12:00:00', or less where the file of the lock does not say."""
+    """'process 4711 on host since 2026-01-31 12:00:00', or 'another process' where the lock file does not tell."""
     try:
         holder = json.loads(content)
         return f"process {int(holder['pid'])} on {holder['host']} since {holder['since']}"

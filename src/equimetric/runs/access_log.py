@@ -1,4 +1,4 @@
-"""How often the test classes of a run were opened: once by its own test, then by every command that looks at them."""
+"""Log of accesses to the test classes of a run: its own test, then every command that reads them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from equimetric.errors import EquimetricError
+from equimetric.files import ends_with_newline
 from equimetric.runs.folder import RunFolder
 
 __all__ = ["ACCESS_LOG", "RecordedAccess", "read_test_accesses", "record_test_access"]
@@ -22,7 +23,7 @@ OWN_TEST = "train"
 
 @dataclass(frozen=True)
 class RecordedAccess:
-    """One look at the test classes: the command, and the date in UTC; '' for the run's own test."""
+    """One access to the test classes: the command, and the date in UTC; '' for the run's own test."""
 
     command: str
     date: str = ""
@@ -32,17 +33,12 @@ def record_test_access(folder: Path, command: str) -> None:
     """Append an access; a folder that cannot be written is left as it is."""
     access = RecordedAccess(command, datetime.now(UTC).isoformat(timespec="seconds"))
     line = json.dumps(asdict(access)) + "\n"
-    with suppress(OSError), (folder / ACCESS_LOG).open("ab+") as file:
-        # After a line that a crash cut off, this one begins anew.
-        if file.tell() and not ends_with_newline(file.fileno(), file.tell()):
+    with suppress(OSError), (folder / ACCESS_LOG).open("ab") as file:
+        # A line that a crash cut off is ended first.
+        if file.tell() and not ends_with_newline(folder / ACCESS_LOG):
             line = "\n" + line
         # One write, because several processes may append.
         os.write(file.fileno(), line.encode())
-
-
-def ends_with_newline(descriptor: int, size: int) -> bool:
-    """Whether the last byte of an open file ends a line."""
-    return os.pread(descriptor, 1, size - 1) == b"\n"
 
 
 def read_test_accesses(folder: Path) -> tuple[RecordedAccess, ...]:
@@ -51,7 +47,7 @@ def read_test_accesses(folder: Path) -> tuple[RecordedAccess, ...]:
 
 
 def own_test(folder: Path) -> tuple[RecordedAccess, ...]:
-    """The test at the end of a run, where its result has figures of test classes."""
+    """The test at the end of a run, where its result has metrics of test classes."""
     with suppress(EquimetricError, OSError):
         result = RunFolder(folder).result()
         if result is not None and result.metrics:
@@ -60,7 +56,7 @@ def own_test(folder: Path) -> tuple[RecordedAccess, ...]:
 
 
 def recorded_accesses(folder: Path) -> list[RecordedAccess]:
-    """The lines that can be read; one that a crash cut off was never shown to anyone."""
+    """The lines that can be read; a line that a crash cut off is skipped: its access was never shown."""
     try:
         lines = (folder / ACCESS_LOG).read_bytes().splitlines()
     except OSError:

@@ -28,12 +28,12 @@ __all__ = ["RunLearnerFactory", "build_learner", "count_parameters"]
 
 @dataclass
 class RunLearnerFactory:
-    """What a run offers a learner to build itself from.
+    """Builds the parts of a learner for a run.
 
     Attributes:
         config: the configuration of the run.
         shape: channels, classes and images of the data.
-        pretrained: whether weight files are read; not where weights are loaded afterwards.
+        pretrained: whether weight files are read; False where weights are loaded afterwards.
         cache: keeps the frozen backbones that other runs of this process may have built.
     """
 
@@ -84,7 +84,7 @@ class RunLearnerFactory:
     def network(self, dim: int | None = None, *, num_features: int | None = None) -> EmbeddingNetwork:
         """A freshly initialised network; on data that are features, for this number of them.
 
-        The seed depends on the run's seed and on how many networks were built before, never on the method: all
+        The seed depends on the run's seed and on the number of networks built before, never on the method: all
         methods of a study start from the same weights.
         """
         self._seed("network", self._networks)
@@ -93,8 +93,8 @@ class RunLearnerFactory:
         if self.shape.vectors:
             if model.frozen:
                 raise EquimetricError("model.frozen computes features of images, and these data are features already")
-            given = num_features or self.shape.channels
-            return EmbeddingNetwork(None, build_head(model.head, given, dim or self.dim, model.dropout))
+            features = num_features or self.shape.channels
+            return EmbeddingNetwork(None, build_head(model.head, features, dim or self.dim, model.dropout))
         backbone = self.backbone()
         head = build_head(model.head, backbone.num_features, dim or self.dim, model.dropout)
         network = EmbeddingNetwork(backbone, head, FreezePlan.from_config(model.freeze))
@@ -132,7 +132,7 @@ class RunLearnerFactory:
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """Seed of the run."""
         return self.config.seed
 
     def objective(self, dim: int | None = None, classes: int | None = None) -> Objective | ObjectiveSum:
@@ -145,9 +145,9 @@ class RunLearnerFactory:
         context = Context(classes=classes or self.shape.classes, dim=dim or self.dim, images=self.shape.images)
         return build_objective(self.config.method, options, context)
 
-    def _seed(self, purpose: str, number: int) -> None:
+    def _seed(self, purpose: str, index: int) -> None:
         # Networks are built on the CPU; `torch.manual_seed` would note the call for every other device, run after run.
-        torch.default_generator.manual_seed(derive_seed(self.config.seed, purpose, *([number] if number else [])))
+        torch.default_generator.manual_seed(derive_seed(self.config.seed, purpose, *([index] if index else [])))
 
 
 def build_learner(
@@ -157,11 +157,11 @@ def build_learner(
     config = fit_to_data(config, shape)
     definition = LEARNERS.find(config.learner.name)
     parameters = inspect.signature(definition.build).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    valid_options = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for option in config.learner.options:
-        if option not in known:
+        if option not in valid_options:
             raise EquimetricError(
-                f"learner {config.learner.name!r} has no option {option!r}; {did_you_mean(option, known)}"
+                f"learner {config.learner.name!r} has no option {option!r}; {did_you_mean(option, valid_options)}"
             )
     options = check_options(f"learner {config.learner.name!r}", definition.build, config.learner.options)
     learner = definition.build(RunLearnerFactory(config, shape, pretrained, cache), **options)

@@ -47,15 +47,17 @@ class RunCohorts:
         return Cohort(embeddings, classes if labelled else None, setting.strength, setting.nearest, setting.form)
 
     def choose(self, config: CohortConfig) -> CohortSetting:
-        """The setting of a configuration; what is "auto" is chosen on the validation classes, the same everywhere."""
+        """The setting of a configuration; "auto" values are chosen on validation classes, alike in all processes."""
         if not config.is_chosen:
             return configured_setting(config, self.data)
-        tried = {
+        settings = {
             part: CohortSetting(part=part, nearest=config.nearest, classes=count_classes(self.data, part))
             for part in config.parts()
         }
         validation = self.embed("validation")
-        candidates: dict[str, Cohort] = {part: self.cohort(setting, labelled=True) for part, setting in tried.items()}
+        candidates: dict[str, Cohort] = {
+            part: self.cohort(setting, labelled=True) for part, setting in settings.items()
+        }
         chosen = self._choose(validation, candidates, config) if self.processes.is_main else None
         chosen = self.processes.broadcast(chosen)
         assert chosen is not None
@@ -64,7 +66,7 @@ class RunCohorts:
     def _choose(self, validation: Tensor, candidates: Mapping[str, Cohort], config: CohortConfig) -> CohortSetting:
         labels = self.data.dataset.labels[self.data.rows("validation")]
         with warnings.catch_warnings():
-            # A note of the run says so.
+            # Narrow cohorts are reported in a note of the run.
             warnings.simplefilter("ignore", EquimetricWarning)
             choice = choose_cohort(
                 validation, labels, candidates, strengths=config.strengths(), forms=config.forms(), far=config.far
@@ -111,19 +113,19 @@ def configured_setting(config: CohortConfig, data: RunData) -> CohortSetting:
 
 def cohort_rows(data: RunData, part: str) -> Tensor:
     """The rows of the data set that a cohort is made of."""
-    rows = torch.cat([data.rows(one) for one in COHORT_SOURCES[part]])
+    rows = torch.cat([data.rows(source) for source in COHORT_SOURCES[part]])
     if not len(rows):
         raise EquimetricError(f"there are no {part} classes for a cohort; choose evaluation.cohort.part = 'train'")
     return rows
 
 
 def count_classes(data: RunData, part: str) -> int:
-    """How many classes a cohort has."""
+    """Number of classes of a cohort."""
     return len(torch.unique(data.dataset.labels[cohort_rows(data, part)]))
 
 
 def cohort_notes(setting: CohortSetting | None) -> tuple[str, ...]:
-    """What a user should know of a run's cohort."""
+    """Notes for the user about a run's cohort."""
     if setting is None or setting.strength == 0 or not 0 < setting.classes < MIN_COHORT_CLASSES:
         return ()
     text = describe_narrow(setting.classes)

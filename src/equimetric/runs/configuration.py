@@ -41,7 +41,7 @@ class SplitConfig(Strict):
 
 
 class PartsConfig(Strict):
-    """Which classes are in which part, by name; no class is in two, and those of no list are left out."""
+    """Classes of each part, by name; no class is in two parts, and classes in no list are left out."""
 
     train: list[str] = Field(description="classes to train on")
     validation: list[str] = Field(description="classes that choose weights, options and cohort")
@@ -50,7 +50,7 @@ class PartsConfig(Strict):
     test: list[str] = Field(description="classes to test on, once")
 
     def lists(self) -> dict[str, list[str]]:
-        """The lists that are given, by part."""
+        """The configured lists, by part."""
         return self.model_dump(exclude_none=True)
 
     def describe(self) -> str:
@@ -78,7 +78,7 @@ class RoundsConfig(Strict):
 
 
 class DataConfig(Strict):
-    """Which images, through which transform, and which of their classes train, validate and test."""
+    """The images, their transform, and the split of their classes into training, validation and test."""
 
     name: str = Field("glyphs", description="a data set of `equimetric datasets`; 'folder' for your own images")
     options: Options = Field(
@@ -120,14 +120,21 @@ class DataConfig(Strict):
     )
     workers: int | None = Field(None, ge=1, description="decoding threads for images in files; one per core by default")
 
-    def describe_split(self) -> str:
-        """Which classes are for the test and which validate, in words."""
+    def describe_split(self, official: bool | None = None) -> str:
+        """The test and validation classes, in words; `official` says whether the data set has a split of its own.
+
+        None where the data are not at hand.
+        """
         if self.parts is not None:
             parts = self.parts.describe()
         elif self.held_out is not None:
             parts = f"whole values of {self.held_out!r} for test and validation, validation block {self.fold + 1}"
         else:
-            test = "official, or by class with the second half for the test if there is none"
+            test = {
+                True: "the data set's own",
+                False: "by class, the second half for the test",
+                None: "the data set's own, or by class with the second half for the test if it has none",
+            }[official]
             if self.split is not None:
                 test = f"class lists number {self.split.number} of {Path(self.split.file).name}"
             parts = f"{test}; validation block {self.fold + 1} of {self.folds} of the other classes"
@@ -136,9 +143,9 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _one_split(self) -> DataConfig:
-        given = [name for name in ("split", "parts", "held_out") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} both say which classes are for the test; give one of them")
+        names = [name for name in ("split", "parts", "held_out") if getattr(self, name) is not None]
+        if len(names) > 1:
+            raise ValueError(f"{' and '.join(names)} both say which classes are for the test; give one of them")
         return self
 
     @classmethod
@@ -200,7 +207,7 @@ class ModelConfig(Strict):
 
 
 class BatchConfig(Strict):
-    """Which images a step compares: C classes with M samples each."""
+    """The images that a step compares: C classes with M samples each."""
 
     kind: str = Field("class_balanced", description="batch sampler, a name of `equimetric.batches.BATCHES`")
     classes: int | None = Field(
@@ -259,7 +266,7 @@ class TrainingConfig(Strict):
 
 
 class LoggingConfig(Strict):
-    """Where metrics go beside metrics.jsonl; no influence on them."""
+    """Destinations of metrics besides metrics.jsonl; no influence on results."""
 
     tensorboard: bool = Field(False, description="write TensorBoard events into the run's folder")
     mlflow: str | None = Field(
@@ -268,7 +275,7 @@ class LoggingConfig(Strict):
 
 
 class LearnerConfig(Strict):
-    """How embeddings are formed and trained."""
+    """The learner, which forms embeddings and trains them."""
 
     name: str = Field("single", description="a name of `equimetric.learners.LEARNERS`")
     options: Options = Field(default_factory=dict, description="options of the learner")

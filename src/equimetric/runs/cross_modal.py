@@ -1,4 +1,4 @@
-"""Search across modalities: the one half of a pair looks for the other, among all items of a part of the data."""
+"""Search across modalities: one half of a pair queries for the other, among all items of a part of the data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from equimetric.runs.result import CrossModalResult
 __all__ = ["CROSS_METRICS", "PairedEmbeddings", "evaluate_across", "pair_members", "require_paired"]
 
 CROSS_METRICS = ("recall@1", "recall@5", "recall@10", "map@r", "median_rank")
-"""What every result of a learner of two encoders reports."""
+"""Metrics of every result of a learner of two encoders."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,10 @@ class Modality:
     """One side of paired data.
 
     Attributes:
-        name: of the modality.
-        embeddings: (M, d) of its different inputs: an image of five texts is embedded once.
-        rows: (M,) rows of the data set, of several with the same input the first.
-        classes, items: (M,) what each shows.
+        name: name of the modality.
+        embeddings: (M, d) embeddings of its different inputs: an image of five texts is embedded once.
+        rows: (M,) rows of the data set; of several with the same input the first.
+        classes, items: (M,) class and item of each row.
     """
 
     name: str
@@ -58,25 +58,25 @@ class PairedEmbeddings:
         return (self.first, self.second), (self.second, self.first)
 
     def both_directions(self, relevance: Relevance) -> dict[str, Any]:
-        """Both searches as one, for `LabelledEmbeddings`: each a parent of its own, with labels of its own."""
+        """Both searches as one, for `LabelledEmbeddings`: each has its own parent and labels."""
         # Queries of both searches, then their galleries: every second one belongs to the second search.
-        halves = [self.first, self.second, self.second, self.first]
-        labels = [one.relevant_by(relevance) for one in halves]
-        apart = 1 + max(int(own.max()) for own in labels)
+        sides = [self.first, self.second, self.second, self.first]
+        labels = [side.relevant_by(relevance) for side in sides]
+        offset = 1 + max(int(side_labels.max()) for side_labels in labels)
         queries = len(self.first.rows) + len(self.second.rows)
         return {
-            "embeddings": torch.cat([one.embeddings for one in halves]),
-            "labels": torch.cat([own + apart * (place % 2) for place, own in enumerate(labels)]),
-            "parents": torch.cat([torch.full_like(own, place % 2) for place, own in enumerate(labels)]),
-            "rows": torch.cat([one.rows for one in halves]),
-            "classes": torch.cat([one.classes for one in halves]),
+            "embeddings": torch.cat([side.embeddings for side in sides]),
+            "labels": torch.cat([side_labels + offset * (i % 2) for i, side_labels in enumerate(labels)]),
+            "parents": torch.cat([torch.full_like(side_labels, i % 2) for i, side_labels in enumerate(labels)]),
+            "rows": torch.cat([side.rows for side in sides]),
+            "classes": torch.cat([side.classes for side in sides]),
             "query": torch.arange(queries),
             "gallery": torch.arange(queries, 2 * queries),
         }
 
 
 def require_paired(learner: Learner) -> tuple[str, str]:
-    """The two members that lie in one space; an error where a learner has none."""
+    """The two members in a common space; an error where a learner has none."""
     if learner.paired is None:
         raise EquimetricError(
             "evaluation.across searches one modality by the other, which needs the learner 'two_encoders'; "
@@ -91,32 +91,32 @@ def pair_members(learner: Learner, data: RunData, part: str, members: Mapping[st
     items = attribute_ids(data.dataset)[ITEM][rows] if ITEM in data.dataset.sample_attributes else None
     sizes = list(data.dataset.modalities.values())
 
-    def one_side(place: int, name: str) -> Modality:
+    def build_modality(index: int, name: str) -> Modality:
         chosen = torch.arange(len(rows))
         if items is not None and sizes:
             vectors = data.images(part)
             assert isinstance(vectors, Tensor), "modalities are feature vectors"
-            chosen = first_rows(torch.split(vectors, sizes, dim=1)[place], items)
-        own = rows[chosen]
-        shown = own if items is None else items[chosen]
-        return Modality(name, members[name][chosen], own, data.dataset.labels[own], shown)
+            chosen = first_rows(torch.split(vectors, sizes, dim=1)[index], items)
+        side_rows = rows[chosen]
+        side_items = side_rows if items is None else items[chosen]
+        return Modality(name, members[name][chosen], side_rows, data.dataset.labels[side_rows], side_items)
 
-    first, second = (one_side(place, name) for place, name in enumerate(require_paired(learner)))
+    first, second = (build_modality(index, name) for index, name in enumerate(require_paired(learner)))
     return PairedEmbeddings(first, second)
 
 
 def first_rows(vectors: Tensor, items: Tensor) -> Tensor:
     """(M,) ascending positions of the first row of every different vector of an item."""
-    found: dict[tuple[int, bytes], int] = {}
-    for place, (item, vector) in enumerate(zip(items.tolist(), vectors.numpy(), strict=True)):
-        found.setdefault((item, vector.tobytes()), place)
-    return torch.tensor(list(found.values()))
+    first_index: dict[tuple[int, bytes], int] = {}
+    for index, (item, vector) in enumerate(zip(items.tolist(), vectors.numpy(), strict=True)):
+        first_index.setdefault((item, vector.tobytes()), index)
+    return torch.tensor(list(first_index.values()))
 
 
 def evaluate_across(pairs: PairedEmbeddings, geometry: str) -> tuple[CrossModalResult, ...]:
-    """The metrics of both directions, with the same item and with the same class as what is to be found."""
+    """The metrics of both directions, once with the same item and once with the same class as relevant."""
     relevances: tuple[Relevance, ...] = ("item", "class")
-    found = []
+    results = []
     for relevance in relevances:
         for queries, gallery in pairs.directions():
             scores = evaluate(
@@ -127,7 +127,7 @@ def evaluate_across(pairs: PairedEmbeddings, geometry: str) -> tuple[CrossModalR
                 metrics=CROSS_METRICS,
                 geometry=geometry,
             )
-            found.append(
+            results.append(
                 CrossModalResult(
                     query=queries.name,
                     gallery=gallery.name,
@@ -137,4 +137,4 @@ def evaluate_across(pairs: PairedEmbeddings, geometry: str) -> tuple[CrossModalR
                     metrics=dict(scores),
                 )
             )
-    return tuple(found)
+    return tuple(results)

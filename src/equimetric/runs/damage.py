@@ -1,4 +1,4 @@
-"""Damaged runs: found when they are read, set aside when they are trained again."""
+"""Damaged runs: detected when they are read, set aside when they are trained again."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def read_intact_result(run: RunFolder) -> RunResult | None:
     except DamagedFileError:
         raise
     except (ValueError, KeyError, EOFError, OSError, BadZipFile, zlib.error) as error:
-        why = "it is missing" if not (run.path / name).exists() else error
-        raise DamagedFileError(f"{run.path / name} is damaged ({why})", "run the same command again") from None
+        reason = "it is missing" if not (run.path / name).exists() else error
+        raise DamagedFileError(f"{run.path / name} is damaged ({reason})", "run the same command again") from None
     return result
 
 
 def set_aside_if_damaged(run: RunFolder) -> None:
-    """Rename the folder of a damaged run, so that it can be trained again and nothing whole is lost."""
+    """Rename the folder of a damaged run, so that it can be trained again and no intact file is lost."""
     try:
         read_intact_result(run)
     except DamagedFileError as error:
@@ -53,12 +53,14 @@ def set_aside_if_damaged(run: RunFolder) -> None:
 
 
 def set_aside(run: RunFolder, damage: DamagedFileError) -> None:
-    """Rename the folder of a run to 'damaged_…' beside it, once no other process uses it, and say so."""
+    """Rename the folder of a run to 'damaged_…' next to it, once no other process uses it, with a warning."""
     with run.lock():
         name = "damaged_" + run.path.name.replace("-", "_")
-        free = next(path for n in count() if not (path := run.path.with_name(f"{name}_{n}" if n else name)).exists())
+        new_path = next(
+            path for n in count() if not (path := run.path.with_name(f"{name}_{n}" if n else name)).exists()
+        )
         with run.explain_write_errors():
-            run.path.rename(free)
+            run.path.rename(new_path)
     warnings.warn(
-        f"{damage.problem}; the run is trained again, and what is left of it is kept in {str(free)!r}", stacklevel=2
+        f"{damage.problem}; the run is trained again, and what is left of it is kept in {str(new_path)!r}", stacklevel=2
     )

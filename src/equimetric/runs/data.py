@@ -39,7 +39,7 @@ __all__ = ["RunData", "load_data_set", "load_run_data", "load_split"]
 
 
 class FoldOptions(TypedDict):
-    """Which classes validate, as every kind of split takes it."""
+    """Options of every kind of split that choose the validation classes."""
 
     fold: int
     folds: int
@@ -73,7 +73,7 @@ class RunData:
 
     @cached_property
     def shape(self) -> DataShape:
-        """What a learner is built from."""
+        """The shape that a learner is built from."""
         labels = self.dataset.labels[self.split.train]
         return DataShape(
             channels=self.dataset.channels,
@@ -95,9 +95,9 @@ class RunData:
         return self.dataset.subset(self.split.train)
 
     def rows(self, part: str) -> Tensor:
-        """Ascending rows of one part, such as train or test; of the classes of a round: round1, round2 …."""
+        """Ascending rows of one part, such as train or test; round1, round2, … for the classes of a round."""
         parts = self.split.parts()
-        parts |= {f"round{number}": rows for number, rows in enumerate(self.split.rounds, start=1)}
+        parts |= {f"round{index}": rows for index, rows in enumerate(self.split.rounds, start=1)}
         if part not in parts:
             raise unknown_name("part of the split", part, parts)
         return parts[part]
@@ -137,7 +137,7 @@ def load_run_data(
     """
     dataset, split = load_split(config, dataset)
     if refit is not None:
-        split = split.train_on(*refit.added_parts)
+        split = split.with_train_parts(*refit.added_parts)
     if model is not None:
         warn_if_enlarged(dataset, config, model)
     vectors = len(dataset.images.shape) == 2
@@ -154,17 +154,17 @@ def load_data_set(config: DataConfig) -> Dataset:
 
 def data_options(config: DataConfig) -> dict[str, object]:
     """The options of the data set; columns of weights and superclasses are among them where its loader takes them."""
-    known, options = describe_dataset(config.name).options, dict(config.options)
-    if config.weights is not None and "weights" in known:
+    valid_options, options = describe_dataset(config.name).options, dict(config.options)
+    if config.weights is not None and "weights" in valid_options:
         options = {"weights": config.weights, **options}
-    if config.held_out is not None and "superclass" in known:
-        given = options.get("superclass") or []
-        options["superclass"] = [*([given] if isinstance(given, str) else given), config.held_out]
+    if config.held_out is not None and "superclass" in valid_options:
+        superclasses = options.get("superclass") or []
+        options["superclass"] = [*([superclasses] if isinstance(superclasses, str) else superclasses), config.held_out]
     return options
 
 
 def load_split(config: DataConfig, dataset: Dataset | None = None) -> tuple[Dataset, Split]:
-    """The data set, loaded unless it is at hand, and its rows for training, validation and test.
+    """The data set, loaded unless given, and its rows for training, validation and test.
 
     Class lists from a file are part of what identifies the data.
     """
@@ -184,9 +184,9 @@ def divide(dataset: Dataset, config: DataConfig) -> tuple[Dataset, Split]:
         return dataset, split_held_out(dataset, config.held_out, **folds)
     if config.split is None:
         return dataset, split_dataset(dataset, **folds)
-    listed = shifted_split_of(config.split.file, config.split.number, dataset)
-    split = split_by_classes(dataset, train=listed.train, test=listed.test, **folds)
-    # The last words tell these runs from older ones, whose validation classes were rounded down.
-    lists = f"{listed.train} {listed.test} rounded up"
+    shifted = shifted_split_of(config.split.file, config.split.number, dataset)
+    split = split_by_classes(dataset, train=shifted.train, test=shifted.test, **folds)
+    # The last words distinguish these runs from older ones, whose validation classes were rounded down.
+    lists = f"{shifted.train} {shifted.test} rounded up"
     identity = hashlib.sha256(f"{dataset.fingerprint} {lists}".encode()).hexdigest()
     return replace(dataset, fingerprint=identity), split

@@ -21,7 +21,7 @@ ImageFunction = Callable[[Tensor], Mapping[str, Tensor]]
 
 
 def images_per_block(pixels: int) -> int:
-    """How many images of `pixels` pixels each are in the network at a time."""
+    """Number of images of `pixels` pixels each in the network at a time."""
     return max(MIN_BLOCK, min(MAX_BLOCK, PIXELS // pixels))
 
 
@@ -43,7 +43,7 @@ def embed_images(
 
 
 def embed_members(learner: Learner, images: Images, *, processes: Processes = SINGLE) -> dict[str, Tensor]:
-    """(N, d) embeddings of every member of a learner by itself."""
+    """(N, d) embeddings of every member of a learner."""
     function: ImageFunction = lambda part: learner.members(learner.outputs(Batch.unlabelled(part)))  # noqa: E731
     return apply_in_blocks(learner, function, images, processes=processes)
 
@@ -58,7 +58,7 @@ def apply_in_blocks(
 ) -> dict[str, Tensor]:
     """`function(prepared images)` for all images, without gradient or augmentation, its rows joined on the CPU.
 
-    Of several processes each computes its blocks, and all have the whole result, the same as of one.
+    Each of several processes computes its blocks, and all get the whole result, the same as a single one.
     """
     if block is None:
         block = images_per_block(images.shape[2] * images.shape[3] if len(images.shape) == 4 else 1)
@@ -70,15 +70,15 @@ def apply_in_blocks(
         return function(learner.prepare(part.to(parameter.device)).to(parameter.dtype))
 
     starts = range(0, len(images), block)
-    own = processes.shard(len(starts))
+    shard = processes.shard(len(starts))
     was_training = learner.training
     learner.eval()
     try:
         with torch.inference_mode():
-            blocks = [compute(images[start : start + block]) for start in starts[own.start : own.stop]]
+            blocks = [compute(images[start : start + block]) for start in starts[shard.start : shard.stop]]
             # With more processes than blocks, some embed one image for its shape and contribute no row.
             blocks = blocks or [{name: rows[:0] for name, rows in compute(images[:1]).items()}]
-            joined = {name: torch.cat([one[name] for one in blocks]) for name in blocks[0]}
-            return {name: processes.gather(rows).cpu().clone() for name, rows in joined.items()}
+            outputs = {name: torch.cat([block_output[name] for block_output in blocks]) for name in blocks[0]}
+            return {name: processes.gather(rows).cpu().clone() for name, rows in outputs.items()}
     finally:
         learner.train(was_training)

@@ -1,4 +1,4 @@
-"""The one place that turns a run and a part of its data into embeddings and their scores."""
+"""Embeddings of a part of a run's data, and their scores."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LabelledEmbeddings:
         rows: (M,) rows of the data set.
         query, gallery: positions among the M, where queries are searched for in a gallery; None elsewhere.
         class_names: names by class id.
-        cohort: other classes that similarities are normalised by, where the run asks for it.
+        cohort: other classes that similarities are normalised by, where configured.
         parents: (M,) superclasses, where items are compared within these alone.
         classes: (M,) class ids, where the labels are others.
     """
@@ -82,36 +82,36 @@ class LabelledEmbeddings:
         """The same by plain cosines, as scores of the same kind, where a cohort normalises them."""
         return self if self.cohort is None else replace(self, cohort=replace(self.cohort, strength=0.0))
 
-    def select(self, kept: Tensor) -> LabelledEmbeddings:
-        """Some of them, by ascending positions."""
+    def select(self, keep: Tensor) -> LabelledEmbeddings:
+        """The embeddings at these ascending positions."""
 
-        def among(positions: Tensor | None) -> Tensor | None:
+        def remap(positions: Tensor | None) -> Tensor | None:
             if positions is None:
                 return None
-            return torch.searchsorted(kept, positions[torch.isin(positions, kept)])
+            return torch.searchsorted(keep, positions[torch.isin(positions, keep)])
 
         return replace(
             self,
-            embeddings=self.embeddings[kept],
-            labels=self.labels[kept],
-            rows=self.rows[kept],
-            query=among(self.query),
-            gallery=among(self.gallery),
-            parents=None if self.parents is None else self.parents[kept],
-            classes=None if self.classes is None else self.classes[kept],
+            embeddings=self.embeddings[keep],
+            labels=self.labels[keep],
+            rows=self.rows[keep],
+            query=remap(self.query),
+            gallery=remap(self.gallery),
+            parents=None if self.parents is None else self.parents[keep],
+            classes=None if self.classes is None else self.classes[keep],
         )
 
     def arrays(self) -> dict[str, Any]:
         """The embeddings and labels as `evaluate(**arrays)` takes them, gallery, cohort and parents included."""
-        others: dict[str, Any] = {} if self.cohort is None else {"cohort": self.cohort}
+        options: dict[str, Any] = {} if self.cohort is None else {"cohort": self.cohort}
         if self.parents is not None:
-            others["parents"] = self.parents if self.query is None else self.parents[self.query]
+            options["parents"] = self.parents if self.query is None else self.parents[self.query]
         if self.query is None or self.gallery is None:
-            return {"embeddings": self.embeddings, "labels": self.labels, **others}
+            return {"embeddings": self.embeddings, "labels": self.labels, **options}
         if self.parents is not None:
-            others["gallery_parents"] = self.parents[self.gallery]
+            options["gallery_parents"] = self.parents[self.gallery]
         return {
-            **others,
+            **options,
             "embeddings": self.embeddings[self.query],
             "labels": self.labels[self.query],
             "gallery_embeddings": self.embeddings[self.gallery],
@@ -164,52 +164,52 @@ def embed_part(
 
 
 def within_parents(
-    samples: LabelledEmbeddings, data: RunData, parents: str | None, option: str = "evaluation.parents"
+    embedded: LabelledEmbeddings, data: RunData, parents: str | None, option: str = "evaluation.parents"
 ) -> LabelledEmbeddings:
-    """The same embeddings, to be compared within the values of an attribute; all with all where there is none."""
+    """The same embeddings, compared only within the values of an attribute, where one is given."""
     if parents is None:
-        return samples
-    return replace(samples, parents=find_attribute(attribute_ids(data.dataset), parents, option)[samples.rows])
+        return embedded
+    return replace(embedded, parents=find_attribute(attribute_ids(data.dataset), parents, option)[embedded.rows])
 
 
-def evaluate_part(samples: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
+def evaluate_part(embedded: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0) -> Evaluation:
     """The configured metrics of labelled embeddings; queries are searched for in their gallery where there is one."""
-    return evaluate(**samples.arrays(), metrics=config.names(), geometry=config.compared_by(), neighbours=neighbours)
+    return evaluate(**embedded.arrays(), metrics=config.names(), geometry=config.compared_by(), neighbours=neighbours)
 
 
 def evaluate_defined(
-    samples: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0
+    embedded: LabelledEmbeddings, config: EvaluationConfig, *, neighbours: int = 0
 ) -> tuple[Evaluation, dict[str, str]]:
-    """The configured metrics, NaN for those that these embeddings leave undefined, and why: {name: reason}.
+    """The configured metrics, NaN where these embeddings leave one undefined, and {name: reason} for these.
 
-    Embeddings that have collapsed have no calibration range, say. Where no metric is defined, the error stays one.
+    Collapsed embeddings have no calibration range, for example. Where no metric is defined, an error is raised.
     """
     try:
-        return evaluate_part(samples, config, neighbours=neighbours), {}
+        return evaluate_part(embedded, config, neighbours=neighbours), {}
     except EquimetricError as error:
-        reasons = {name: why for name in config.names() if (why := undefined_reason(samples, config, name))}
+        reasons = {name: reason for name in config.names() if (reason := undefined_reason(embedded, config, name))}
         defined = [name for name in config.names() if name not in reasons]
         if not reasons or not defined:
             raise error from None
-    scores = evaluate(**samples.arrays(), metrics=defined, geometry=config.compared_by(), neighbours=neighbours)
+    scores = evaluate(**embedded.arrays(), metrics=defined, geometry=config.compared_by(), neighbours=neighbours)
     return replace(scores, scores={name: scores.get(name, nan) for name in config.names()}), reasons
 
 
-def undefined_reason(samples: LabelledEmbeddings, config: EvaluationConfig, metric: str) -> str:
-    """Why one metric cannot be computed of embeddings; '' where it can."""
+def undefined_reason(embedded: LabelledEmbeddings, config: EvaluationConfig, metric: str) -> str:
+    """The reason why a metric cannot be computed for embeddings; '' where it can."""
     try:
-        evaluate(**samples.arrays(), metrics=[metric], geometry=config.compared_by())
+        evaluate(**embedded.arrays(), metrics=[metric], geometry=config.compared_by())
     except EquimetricError as error:
         return str(error)
     return ""
 
 
-def per_query_arrays(scores: Evaluation, samples: LabelledEmbeddings) -> dict[str, np.ndarray[Any, Any]]:
-    """Per query its row, label, scores and nearest neighbours, as rows of the data set; −1 where there are fewer."""
-    queries = samples.rows if samples.query is None else samples.rows[samples.query]
-    gallery = samples.rows if samples.gallery is None else samples.rows[samples.gallery]
-    classes = samples.labels if samples.classes is None else samples.classes
-    labels = classes if samples.query is None else classes[samples.query]
+def per_query_arrays(scores: Evaluation, embedded: LabelledEmbeddings) -> dict[str, np.ndarray[Any, Any]]:
+    """Per query its row, label, scores and nearest neighbours, as rows of the data set; −1 where one is missing."""
+    queries = embedded.rows if embedded.query is None else embedded.rows[embedded.query]
+    gallery = embedded.rows if embedded.gallery is None else embedded.rows[embedded.gallery]
+    classes = embedded.labels if embedded.classes is None else embedded.classes
+    labels = classes if embedded.query is None else classes[embedded.query]
     assert scores.neighbours is not None
     # Within parents a query may have fewer neighbours.
     neighbours = torch.where(scores.neighbours < 0, -1, gallery[scores.neighbours])
@@ -227,7 +227,7 @@ class CohortOverride:
 
     Attributes:
         part: train, validation, both or none; None for that of the run.
-        strength, form: of `Cohort`.
+        strength, form: options of `Cohort`.
     """
 
     part: str | None = None
@@ -243,7 +243,7 @@ def embed_run(
     cohort: CohortOverride | None = None,
     condition: str | None = None,
 ) -> tuple[RunConfig, LabelledEmbeddings]:
-    """The embeddings behind the figures of a finished run: see `OpenRun.embed`."""
+    """The embeddings behind the metrics of a finished run: see `OpenRun.embed`."""
     run = open_run(folder)
     return run.config, run.embed(part, parents=parents, cohort=cohort, condition=condition)
 
@@ -285,20 +285,20 @@ class OpenRun:
         with use_threads(self.config.training.threads):
             data = self.eval_data if condition is None else self.with_condition(parse_condition(condition), part)
             setting = find_setting(self.model, data, part, cohort or CohortOverride())
-            # Test classes are in no cohort: without labels nothing has to be excluded.
+            # Test classes are in no cohort, so no labels are needed to exclude rows.
             cohorts, labelled = RunCohorts(self.model.learner, data), part != "test"
-            used = None if setting is None else cohorts.cohort(setting, labelled=labelled)
+            run_cohort = None if setting is None else cohorts.cohort(setting, labelled=labelled)
             across = self.config.evaluation.across
-            samples = embed_part(self.model.learner, data, part, cohort=used, across=across)
+            embedded = embed_part(self.model.learner, data, part, cohort=run_cohort, across=across)
         if parents is not None:
-            return within_parents(samples, self.data, parents, "--parents")
-        return within_parents(samples, self.data, self.config.evaluation.parents)
+            return within_parents(embedded, self.data, parents, "--parents")
+        return within_parents(embedded, self.data, self.config.evaluation.parents)
 
     def with_condition(self, condition: ImageCondition, part: str) -> RunData:
-        """The data as they are evaluated, the images of one part under a condition; features are computed anew."""
-        changed = self.data.eval_data.subset(self.data.rows(part)).with_condition(condition)
+        """The data as they are evaluated, the images of one part under a condition; features are computed again."""
+        conditioned = self.data.eval_data.subset(self.data.rows(part)).with_condition(condition)
         backbone = backbone_of_features(self.config, self.model.learner, self.data)
-        images = changed.images if backbone is None else cached_features(backbone, changed)
+        images = conditioned.images if backbone is None else cached_features(backbone, conditioned)
         return self.eval_data.with_images(part, images)
 
 
@@ -312,17 +312,17 @@ def open_run(folder: str | Path) -> OpenRun:
 
 
 def find_setting(model: TrainedModel, data: RunData, part: str, override: CohortOverride) -> CohortSetting | None:
-    """The cohort by which a part is to be normalised: that of the run, changed as asked for; None without one."""
+    """The cohort that normalises a part: that of the run with the overrides; None without one."""
     config = model.config.evaluation.cohort
-    wanted = override.part is not None or override.strength is not None or override.form is not None
-    if override.part == "none" or (config is None and not wanted) or (part != "test" and not wanted):
+    overridden = override.part is not None or override.strength is not None or override.form is not None
+    if override.part == "none" or (config is None and not overridden) or (part != "test" and not overridden):
         return None
     stored = model.result.cohort
     if stored is None and config is not None and not (config.is_chosen and override.part is not None):
         stored = configured_setting(config, data)
     values = {} if stored is None else stored.model_dump(include={"part", "form", "strength", "nearest"})
-    given = {"part": override.part, "strength": override.strength, "form": override.form}
-    values = {"part": "train", **values, **{name: value for name, value in given.items() if value is not None}}
+    overrides = {"part": override.part, "strength": override.strength, "form": override.form}
+    values = {"part": "train", **values, **{name: value for name, value in overrides.items() if value is not None}}
     if values["part"] not in PARTS:
         raise unknown_name("cohort of a run", str(values["part"]), [*PARTS, "none"])
     return CohortSetting.model_validate({**values, "classes": count_classes(data, values["part"])})

@@ -1,4 +1,4 @@
-"""The table [evaluation] of a configuration: what is measured on validation and test classes."""
+"""The table [evaluation] of a configuration: metrics of validation and test classes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CohortConfig(Strict):
         return FORMS if self.form == "auto" else (self.form,)
 
     def strengths(self) -> tuple[float, ...]:
-        """The strengths to choose from; none at all is always one of them."""
+        """The strengths to choose from; 0 is always one of them."""
         return STRENGTHS if self.strength == "auto" else tuple({0.0, self.strength})
 
     def describe(self) -> str:
@@ -62,12 +62,12 @@ class CohortConfig(Strict):
         if self.is_chosen:
             return f"cohort chosen on validation classes by TAR at FAR {self.far:g}"
         strength = f", strength {self.strength:g}" if self.form == "mean" else ""
-        of = {"both": "the train and validation", "cohort": "its own"}.get(self.part, f"the {self.part}")
-        return f"cohort of {of} classes, {self.form} form{strength}"
+        classes = {"both": "the train and validation", "cohort": "its own"}.get(self.part, f"the {self.part}")
+        return f"cohort of {classes} classes, {self.form} form{strength}"
 
 
 class EvaluationConfig(Strict):
-    """What is measured on validation and test classes."""
+    """Metrics of validation and test classes, and their options."""
 
     metrics: list[str] = Field(
         default=["recall@1", "recall@2", "recall@4", "recall@8", "r_precision", "map@r"],
@@ -118,8 +118,8 @@ class EvaluationConfig(Strict):
             raise ValueError("across searches one modality by the other; leave parents and cohort out")
         if self.parents is not None or self.across is not None:
             check_parent_metrics(parsed)
-        (selecting,) = parse_metrics(self.selected_by)
-        if not METRICS[selecting.family].higher_is_better:
+        (selector,) = parse_metrics(self.selected_by)
+        if not METRICS[selector.family].higher_is_better:
             raise ValueError(
                 f"selected_by keeps the weights with the largest value, which {self.selected_by!r} is not meant for; "
                 "choose a metric such as 'map@r' or 'tar@far=1e-2'"

@@ -1,6 +1,6 @@
 """A file of features: written in pieces, by one process at a time, and checked whenever it is opened.
 
-It is a .npy file of (N, F) float32 with something after the array: the number of the process that writes it, and the
+It is a .npy file of (N, F) float32, with a trailer after the array: the id of the process that writes it, and the
 sha256 of every piece of rows. A piece counts if its hash is right, so a killed process loses no more than the pieces it
 was computing, and a damaged piece is computed again. Rows are written, never memory-mapped: an error of the disk is an
 error here and not a signal.
@@ -37,7 +37,7 @@ RESERVATION_BYTES = 2**22
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """Where (rows, columns) features of a fingerprint are kept."""
+    """The file of the (rows, columns) features of a fingerprint."""
 
     path: Path
     rows: int
@@ -48,8 +48,8 @@ class FeatureFile:
     def header(self) -> bytes:
         """The first bytes of the .npy file."""
         buffer = BytesIO()
-        described = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.columns)}
-        np.lib.format.write_array_header_1_0(buffer, described)
+        fields = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.columns)}
+        np.lib.format.write_array_header_1_0(buffer, fields)
         return buffer.getvalue()
 
     @property
@@ -57,41 +57,41 @@ class FeatureFile:
         """Number of pieces."""
         return -(-self.rows // PIECE)
 
-    def piece(self, number: int) -> range:
+    def piece(self, index: int) -> range:
         """The rows of a piece."""
-        return range(number * PIECE, min((number + 1) * PIECE, self.rows))
+        return range(index * PIECE, min((index + 1) * PIECE, self.rows))
 
-    def count_rows(self, numbers: list[int]) -> int:
+    def count_rows(self, pieces: list[int]) -> int:
         """Rows of several pieces."""
-        return sum(len(self.piece(number)) for number in numbers)
+        return sum(len(self.piece(index)) for index in pieces)
 
     def row_offset(self, row: int) -> int:
-        """The byte at which a row begins."""
+        """The byte offset of a row."""
         return len(self.header) + 4 * self.columns * row
 
     @property
     def process_offset(self) -> int:
-        """The byte at which the number of the writing process stands."""
+        """The byte offset of the id of the writing process."""
         return self.row_offset(self.rows)
 
-    def hash_offset(self, number: int) -> int:
-        """The byte at which the hash of a piece stands."""
-        return self.process_offset + PROCESS_BYTES + HASH_BYTES * number
+    def hash_offset(self, index: int) -> int:
+        """The byte offset of the hash of a piece."""
+        return self.process_offset + PROCESS_BYTES + HASH_BYTES * index
 
     @property
     def size(self) -> int:
         """Bytes of the whole file."""
         return self.hash_offset(self.pieces)
 
-    def hash_piece(self, number: int, content: bytes) -> bytes:
-        """The hash of a piece at its place: pieces of other features, and other pieces of these, have another one."""
-        digest = hashlib.sha256(f"{self.fingerprint} {number}\n".encode())
+    def hash_piece(self, index: int, content: bytes) -> bytes:
+        """The hash of a piece at its index; it differs for other features and for other pieces."""
+        digest = hashlib.sha256(f"{self.fingerprint} {index}\n".encode())
         digest.update(content)
         return digest.digest()
 
     @contextmanager
     def lock(self, *, write: bool, wait: Callable[[OpenFeatures], None]) -> Iterator[OpenFeatures]:
-        """The opened file, locked against writers, or for writing against everybody; the lock ends with the process.
+        """The opened file, with a shared lock, or an exclusive one for writing; the lock ends with the process.
 
         While another process holds it, `wait` is called several times a second.
         """
@@ -142,7 +142,7 @@ class OpenFeatures:
         )
 
     def reserve(self) -> None:
-        """Take all the space of the file, so that writing cannot run out of it, and write header and process number."""
+        """Take all the space of the file, so that writing cannot run out of it, and write header and process id."""
         reserve_space(self.descriptor, self.file.size)
         os.pwrite(self.descriptor, self.file.header, 0)
         self.claim()
@@ -152,18 +152,18 @@ class OpenFeatures:
         os.pwrite(self.descriptor, os.getpid().to_bytes(PROCESS_BYTES, "little"), self.file.process_offset)
 
     def writer(self) -> int | None:
-        """The process that wrote last, where it says so."""
-        number = int.from_bytes(os.pread(self.descriptor, PROCESS_BYTES, self.file.process_offset), "little")
-        return number or None
+        """The id of the process that wrote last; None where it is unknown."""
+        process = int.from_bytes(os.pread(self.descriptor, PROCESS_BYTES, self.file.process_offset), "little")
+        return process or None
 
     def hashes(self) -> list[bytes]:
         """The stored hash of every piece, zeros or nothing for those not yet written."""
         stored = os.pread(self.descriptor, HASH_BYTES * self.file.pieces, self.file.hash_offset(0))
-        return [stored[HASH_BYTES * number : HASH_BYTES * (number + 1)] for number in range(self.file.pieces)]
+        return [stored[HASH_BYTES * index : HASH_BYTES * (index + 1)] for index in range(self.file.pieces)]
 
     def written(self) -> list[int]:
         """Pieces that have a hash, right or wrong."""
-        return [number for number, stored in enumerate(self.hashes()) if any(stored)]
+        return [index for index, stored in enumerate(self.hashes()) if any(stored)]
 
     def missing(self) -> list[int]:
         """Pieces that do not have the right hash, all of them where the layout is not right."""
@@ -171,23 +171,23 @@ class OpenFeatures:
             return list(range(self.file.pieces))
         stored = self.hashes()
 
-        def is_wrong(number: int) -> bool:
-            return not any(stored[number]) or self.file.hash_piece(number, self.read(number)) != stored[number]
+        def is_wrong(index: int) -> bool:
+            return not any(stored[index]) or self.file.hash_piece(index, self.read(index)) != stored[index]
 
         with ThreadPoolExecutor() as pool:
-            return [number for number, wrong in enumerate(pool.map(is_wrong, range(self.file.pieces))) if wrong]
+            return [index for index, wrong in enumerate(pool.map(is_wrong, range(self.file.pieces))) if wrong]
 
-    def read(self, number: int) -> bytes:
+    def read(self, index: int) -> bytes:
         """The bytes of a piece."""
-        rows = self.file.piece(number)
+        rows = self.file.piece(index)
         return os.pread(self.descriptor, 4 * self.file.columns * len(rows), self.file.row_offset(rows.start))
 
-    def write(self, number: int, features: NDArray[Any]) -> None:
+    def write(self, index: int, features: NDArray[Any]) -> None:
         """Write the rows of a piece to the disk, then its hash, which makes it count."""
         content = np.ascontiguousarray(features, dtype="<f4").tobytes()
-        write_all(self.descriptor, content, self.file.row_offset(self.file.piece(number).start))
+        write_all(self.descriptor, content, self.file.row_offset(self.file.piece(index).start))
         os.fsync(self.descriptor)
-        write_all(self.descriptor, self.file.hash_piece(number, content), self.file.hash_offset(number))
+        write_all(self.descriptor, self.file.hash_piece(index, content), self.file.hash_offset(index))
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
@@ -200,14 +200,14 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 
 def write_all(descriptor: int, content: bytes, offset: int) -> None:
-    """Write all bytes, also where the system takes a part of them at a time."""
+    """Write all bytes, even where the system takes only a part of them at a time."""
     while content:
         written = os.pwrite(descriptor, content, offset)
         content, offset = content[written:], offset + written
 
 
 def reserve_space(descriptor: int, size: int) -> None:
-    """Make an empty file `size` bytes of zeros that are really there; a full disk raises an error here."""
+    """Fill an empty file with `size` allocated zero bytes; a full disk raises an error here."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(descriptor, 0, size)

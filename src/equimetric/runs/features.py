@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import time
 from collections import deque
@@ -22,8 +21,9 @@ from equimetric.data import Dataset, Images, Loader, cache_directory
 from equimetric.data.dataset import images_fingerprint
 from equimetric.data.decoding import available_cores
 from equimetric.errors import StorageError
+from equimetric.files import explain_write_error
 from equimetric.processes import SINGLE, Processes
-from equimetric.progress import say, show_progress
+from equimetric.progress import print_status, show_progress
 from equimetric.runs.feature_file import PIECE, FeatureFile, OpenFeatures
 from equimetric.threads import use_threads
 
@@ -33,7 +33,7 @@ BLOCK = {"cpu": 16, "cuda": 256}
 """Images in the backbone at a time, a divisor of `PIECE`; on a CPU more would fall out of its caches."""
 
 TRIES_BEFORE_MESSAGE = 5
-"""Of a lock, several a second: others hold it for a moment to check the file."""
+"""Attempts to lock, several a second: other processes lock the file for a moment to check it."""
 
 
 def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes = SINGLE) -> Tensor:
@@ -46,28 +46,28 @@ def cached_features(backbone: Backbone, dataset: Dataset, processes: Processes =
     file = feature_file(backbone, dataset)
     with explain_write_errors(file, dataset.name):
         if not is_complete(file, dataset.name, quiet=not processes.is_main):
-            fill(file, backbone, dataset, quiet=not processes.is_main)
+            complete_file(file, backbone, dataset, quiet=not processes.is_main)
         features = torch.from_numpy(file.map())
     processes.barrier()
     return features
 
 
 def estimate_seconds(backbone: Backbone, dataset: Dataset) -> float:
-    """How long `cached_features` will take, from a block of images on every core; 0 where the features are there."""
+    """Estimated time of `cached_features`, from a block of images on every core; 0 where the features exist."""
     if is_complete(feature_file(backbone, dataset), dataset.name, quiet=True):
         return 0.0
     block, rows = block_size(backbone), len(dataset)
-    tried = min(rows, block * available_cores())
-    began = time.monotonic()
+    n_sampled = min(rows, block * available_cores())
+    start_time = time.monotonic()
     for _ in compute_blocks(
-        backbone, dataset.images, [range(start, min(start + block, tried)) for start in range(0, tried, block)]
+        backbone, dataset.images, [range(start, min(start + block, n_sampled)) for start in range(0, n_sampled, block)]
     ):
         pass
-    return (time.monotonic() - began) * rows / tried
+    return (time.monotonic() - start_time) * rows / n_sampled
 
 
 def feature_file(backbone: Backbone, dataset: Dataset) -> FeatureFile:
-    """Where the features of a data set are kept."""
+    """The file of the features of a data set."""
     fingerprint = features_fingerprint(backbone, dataset)
     path = cache_directory() / "features" / f"{fingerprint}.npy"
     return FeatureFile(path, len(dataset), backbone.num_features, fingerprint)
@@ -90,43 +90,42 @@ def explain_write_errors(file: FeatureFile, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise StorageError(
             f"the features of {name!r} ({file.size / 1e6:,.1f} MB) cannot be written to {str(file.path.parent)!r}: "
-            f"{why}; choose another place with the environment variable EQUIMETRIC_CACHE, or make room there and run "
-            "the same command again"
+            f"{explain_write_error(error)}; choose another place with the environment variable EQUIMETRIC_CACHE, or "
+            "make room there and run the same command again"
         ) from error
 
 
 class WaitingProgress:
-    """Shows what another process has computed, while this one waits for it."""
+    """Shows the progress of another process while this one waits for it."""
 
     def __init__(self, name: str, stack: ExitStack, *, quiet: bool) -> None:
         self.name = name
         self.stack = stack
         self.quiet = quiet
         self.tries = 0
-        self.seen = 0
+        self.shown_rows = 0
         self.advance: Callable[[int], None] | None = None
 
     def __call__(self, opened: OpenFeatures) -> None:
-        """Say once whom it waits for, and show what is there by now; a short wait is not worth a word."""
+        """Report once which process it waits for, and show its progress; a short wait is not reported."""
         self.tries += 1
         if self.quiet or self.tries < TRIES_BEFORE_MESSAGE:
             return
-        file, there = opened.file, opened.file.count_rows(opened.written())
+        file, rows = opened.file, opened.file.count_rows(opened.written())
         if self.advance is None:
-            writer = opened.writer()
-            who = "another process" if writer is None else f"process {writer}"
-            say(f"The features of {self.name!r} are being computed by {who}; waiting for them.")
-            shown = show_progress(f"Waiting for the features of {self.name!r}", file.rows, completed=there)
-            self.advance, self.seen = self.stack.enter_context(shown), there
-        self.advance(there - self.seen)
-        self.seen = there
+            process = opened.writer()
+            holder = "another process" if process is None else f"process {process}"
+            print_status(f"The features of {self.name!r} are being computed by {holder}; waiting for them.")
+            bar = show_progress(f"Waiting for the features of {self.name!r}", file.rows, completed=rows)
+            self.advance, self.shown_rows = self.stack.enter_context(bar), rows
+        self.advance(rows - self.shown_rows)
+        self.shown_rows = rows
 
 
 def is_complete(file: FeatureFile, name: str, *, quiet: bool) -> bool:
-    """Whether all features are there and undamaged; waits for a process that is computing them."""
+    """Whether all features exist and are undamaged; waits for a process that is computing them."""
     try:
         with ExitStack() as stack, file.lock(write=False, wait=WaitingProgress(name, stack, quiet=quiet)) as opened:
             return not opened.missing()
@@ -134,8 +133,8 @@ def is_complete(file: FeatureFile, name: str, *, quiet: bool) -> bool:
         return False
 
 
-def fill(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
-    """Compute what the file lacks, unless another process was faster."""
+def complete_file(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
+    """Compute the missing features, unless another process was faster."""
     with ExitStack() as stack:
         wait = WaitingProgress(dataset.name, stack, quiet=quiet)
         while True:
@@ -147,12 +146,12 @@ def fill(file: FeatureFile, backbone: Backbone, dataset: Dataset, *, quiet: bool
                     return
                 # Another process may have mapped it into memory, where it must not shrink: it is replaced.
                 if not quiet:
-                    say(f"{file.path} is damaged or of an older version; its features are computed again.")
+                    print_status(f"{file.path} is damaged or of an older version; its features are computed again.")
                 file.path.unlink()
 
 
 def compute_missing(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, *, quiet: bool) -> None:
-    """Reserve the space of a new file, and compute the pieces that are not there or damaged."""
+    """Reserve the space of a new file, and compute the missing or damaged pieces."""
     file = opened.file
     if opened.is_empty():
         try:
@@ -163,7 +162,7 @@ def compute_missing(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, 
     missing = opened.missing()
     damaged = set(missing) & set(opened.written())
     if damaged and not quiet:
-        say(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
+        print_status(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
     if missing:
         opened.claim()
         write_features(opened, backbone, dataset, missing, quiet=quiet)
@@ -172,24 +171,24 @@ def compute_missing(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, 
 def write_features(
     opened: OpenFeatures, backbone: Backbone, dataset: Dataset, missing: list[int], *, quiet: bool = False
 ) -> None:
-    """Compute the missing pieces and write each when it is whole."""
+    """Compute the missing pieces and write each when it is complete."""
     file = opened.file
     block = block_size(backbone)
     blocks_of = {
-        number: [range(start, min(start + block, rows.stop)) for start in rows[::block]]
-        for number, rows in ((number, file.piece(number)) for number in missing)
+        index: [range(start, min(start + block, rows.stop)) for start in rows[::block]]
+        for index, rows in ((index, file.piece(index)) for index in missing)
     }
-    there = file.rows - file.count_rows(missing)
+    completed = file.rows - file.count_rows(missing)
     with (
-        show_progress(f"Features of {dataset.name!r}", file.rows, completed=there, quiet=quiet) as advance,
+        show_progress(f"Features of {dataset.name!r}", file.rows, completed=completed, quiet=quiet) as advance,
         closing(compute_blocks(backbone, dataset.images, list(chain(*blocks_of.values())))) as computed,
     ):
-        for number, blocks in blocks_of.items():
+        for index, blocks in blocks_of.items():
             features = []
             for rows in blocks:
                 features.append(next(computed))
                 advance(len(rows))
-            opened.write(number, np.concatenate(features))
+            opened.write(index, np.concatenate(features))
 
 
 def block_size(backbone: Backbone) -> int:
@@ -198,7 +197,7 @@ def block_size(backbone: Backbone) -> int:
 
 
 def device_of(backbone: Backbone) -> torch.device:
-    """Where the backbone's parameters are."""
+    """The device of the backbone's parameters."""
     parameter = next(backbone.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
 

@@ -47,96 +47,100 @@ def adapt(
     if episodes < 1 or not shots:
         raise EquimetricError(f"{episodes} episodes of {len(shots)} numbers of shots; give at least one of both")
     run = open_run(folder)
-    how = adaptation or Adaptation()
+    adaptation = adaptation or Adaptation()
     with use_threads(run.config.training.threads), torch.random.fork_rng(devices=[]):
-        adapter = HeadAdapter(run, how)
+        adapter = HeadAdapter(run, adaptation)
         results = []
-        for number in shots:
+        for n_shots in shots:
             scores = []
             for episode in range(episodes):
                 if progress is not None:
-                    progress(number, episode)
-                scores.append(adapter.play(number, episode))
+                    progress(n_shots, episode)
+                scores.append(adapter.run_episode(n_shots, episode))
             before, after = (
-                {metric: tuple(one[side][metric] for one in scores) for metric in scores[0][side]} for side in (0, 1)
+                {metric: tuple(pair[side][metric] for pair in scores) for metric in scores[0][side]} for side in (0, 1)
             )
-            results.append(ShotResult(number, len(adapter.support(number, 0)), before, after))
-    return FewShotResult(how, episodes, tuple(results))
+            results.append(ShotResult(n_shots, len(adapter.support(n_shots, 0)), before, after))
+    return FewShotResult(adaptation, episodes, tuple(results))
 
 
 class HeadAdapter:
-    """The learner of a run, whose head is trained for an episode and put back after it."""
+    """The learner of a run, whose head is trained for an episode and restored after it."""
 
-    def __init__(self, run: OpenRun, how: Adaptation) -> None:
-        self.run, self.how, self.learner = run, how, run.model.learner
+    def __init__(self, run: OpenRun, adaptation: Adaptation) -> None:
+        self.run, self.adaptation, self.learner = run, adaptation, run.model.learner
         self.head = require_head(self.learner, str(run.model.folder))
-        self.samples = run.embed("test", cohort=CohortOverride("none"))
+        self.embedded = run.embed("test", cohort=CohortOverride("none"))
         self.inputs = head_inputs(self.learner, run.eval_data.images("test"))
         self.initial = [parameter.detach().clone() for parameter in self.head]
 
     def support(self, shots: int, episode: int) -> Tensor:
-        """Positions of the images to show: of all test images, or where queries are searched in it, of the gallery."""
-        seed = episode_seed(self.run.data.dataset, self.samples.rows, episode)
-        if self.samples.gallery is None:
-            return draw_support(self.samples.labels, shots, seed)
-        return self.samples.gallery[draw_support(self.samples.labels[self.samples.gallery], shots, seed, spare=1)]
+        """Positions of the support images: among all test images, or in the gallery where there is one."""
+        seed = episode_seed(self.run.data.dataset, self.embedded.rows, episode)
+        if self.embedded.gallery is None:
+            return draw_support(self.embedded.labels, shots, seed)
+        return self.embedded.gallery[draw_support(self.embedded.labels[self.embedded.gallery], shots, seed, spare=1)]
 
-    def play(self, shots: int, episode: int) -> tuple[dict[str, float], dict[str, float]]:
-        """Metrics of the images that are not shown, before and after the head has learned from those that are."""
+    def run_episode(self, shots: int, episode: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Metrics of the other test images, before and after the head has learned from the support images."""
         support = self.support(shots, episode)
-        asked = torch.ones(len(self.samples.labels), dtype=torch.bool)
-        asked[support] = False
-        others = self.samples.select(asked.nonzero().flatten())
-        images = take_images(self.inputs, asked.nonzero().flatten())
-        before = self.measure(others, images)
+        is_query = torch.ones(len(self.embedded.labels), dtype=torch.bool)
+        is_query[support] = False
+        queries = self.embedded.select(is_query.nonzero().flatten())
+        images = take_images(self.inputs, is_query.nonzero().flatten())
+        before = self.measure(queries, images)
         try:
             self.train_head(support, derive_seed(self.run.config.seed, "few-shot", shots, episode))
-            return before, self.measure(others, images)
+            return before, self.measure(queries, images)
         finally:
             with torch.no_grad():
                 for parameter, initial in zip(self.head, self.initial, strict=True):
                     parameter.copy_(initial)
 
-    def measure(self, others: LabelledEmbeddings, images: Images) -> dict[str, float]:
+    def measure(self, queries: LabelledEmbeddings, images: Images) -> dict[str, float]:
         """The metrics of the run for some of its test images."""
-        embedded = replace(others, embeddings=embed_images(self.learner, images))
+        embedded = replace(queries, embeddings=embed_images(self.learner, images))
         return dict(evaluate_part(embedded, self.run.config.evaluation))
 
     def train_head(self, support: Tensor, seed: int) -> None:
-        """Minimise the objective on the images that are shown; everything but the head stays as it is."""
-        how, device = self.how, self.head[0].device
-        _, labels = torch.unique(self.samples.labels[support], return_inverse=True)
+        """Minimise the objective on the support images; only the head changes."""
+        adaptation, device = self.adaptation, self.head[0].device
+        _, labels = torch.unique(self.embedded.labels[support], return_inverse=True)
         classes = int(labels.max()) + 1
         torch.manual_seed(seed)
-        sizes = Context(classes=classes, dim=self.samples.embeddings.shape[1], images=len(support))
-        objective = build_objective(how.objective, how.options or {}, sizes).to(device, self.head[0].dtype)
-        groups = [{"params": self.head, "lr": how.lr}]
-        if own := list(objective.parameters()):
-            groups.append({"params": own, "lr": self.run.config.optimizer.objective_lr})
+        sizes = Context(classes=classes, dim=self.embedded.embeddings.shape[1], images=len(support))
+        objective = build_objective(adaptation.objective, adaptation.options or {}, sizes).to(
+            device, self.head[0].dtype
+        )
+        groups = [{"params": self.head, "lr": adaptation.lr}]
+        if objective_parameters := list(objective.parameters()):
+            groups.append({"params": objective_parameters, "lr": self.run.config.optimizer.objective_lr})
         optimizer = torch.optim.Adam(groups)
-        shown = self.learner.prepare(take_images(self.inputs, support)[:].to(device)).to(self.head[0].dtype)
+        support_images = self.learner.prepare(take_images(self.inputs, support)[:].to(device)).to(self.head[0].dtype)
         batches = build_batches(
             "class_balanced",
             labels,
-            classes=min(how.classes, classes),
-            samples=how.samples,
-            batches=how.steps,
+            classes=min(adaptation.classes, classes),
+            samples=adaptation.samples,
+            batches=adaptation.steps,
             seed=seed,
         )
         for indices in batches:
-            chosen = torch.as_tensor(indices)
-            loss = objective(self.learner.embed(shown[chosen]), labels[chosen].to(device), index=chosen.to(device))
+            rows = torch.as_tensor(indices)
+            loss = objective(self.learner.embed(support_images[rows]), labels[rows].to(device), index=rows.to(device))
             if not loss.isfinite():
-                raise EquimetricError(f"adaptation by {how.objective!r} diverged with lr = {how.lr:g}; lower it")
+                raise EquimetricError(
+                    f"adaptation by {adaptation.objective!r} diverged with lr = {adaptation.lr:g}; lower it"
+                )
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
 
 def require_head(learner: Learner, folder: str) -> list[nn.Parameter]:
-    """The parameters of the head, which alone require gradients from here on."""
+    """The parameters of the head; from here on only these require gradients."""
     networks = (module for module in learner.modules() if isinstance(module, EmbeddingNetwork))
-    # Baselines have a head, too, but nothing that is trained.
+    # Baselines have a head, too, but no trained parameters.
     head = list(learner.parameter_groups().get("head", ())) or [
         parameter for network in networks for parameter in network.head.parameters()
     ]
@@ -149,7 +153,7 @@ def require_head(learner: Learner, folder: str) -> list[nn.Parameter]:
 
 
 def head_inputs(learner: Learner, images: Images) -> Images:
-    """What the head is trained on: (M, F) features where the learner takes them in place of images."""
+    """Inputs that the head is trained on: (M, F) features where the learner takes them in place of images."""
     backbone = learner.frozen_backbone()
     if len(images.shape) == 2 or backbone is None:
         return images

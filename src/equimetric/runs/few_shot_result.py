@@ -1,4 +1,4 @@
-"""What few-shot adaptation makes of a run: metrics before and after it, over episodes."""
+"""Result of few-shot adaptation of a run: metrics before and after it, over episodes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STATEMENT = "Adapted with labels of test images: no zero-shot result, and not co
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How the head learns from the images that are shown.
+    """Options by which the head learns from the support images.
 
     Attributes:
-        objective, options: what it minimises, one of `equimetric methods`.
-        lr: of Adam; by default ten times the 1e-5 that the paper trains with.
+        objective, options: the objective to minimise, one of `equimetric methods`.
+        lr: learning rate of Adam; by default ten times the 1e-5 that the paper trains with.
         steps: updates of the head.
-        classes, samples: of a batch; all classes where there are fewer.
+        classes, samples: size of a batch; all classes where there are fewer.
     """
 
     objective: str = "margin"
@@ -44,11 +44,11 @@ class Adaptation:
 
 @dataclass(frozen=True, eq=False)
 class ShotResult:
-    """Metrics of every episode on the images that were not shown.
+    """Metrics of every episode on the images that are no support.
 
     Attributes:
-        shots: images of every class that are shown.
-        shown: how many these are together, in an episode.
+        shots: support images of every class.
+        shown: number of support images of all classes in an episode.
         zero_shot: metric → its value in each episode before adaptation.
         few_shot: the same after it.
     """
@@ -74,11 +74,11 @@ class ShotResult:
 
 @dataclass(frozen=True, eq=False)
 class FewShotResult:
-    """What adaptation makes of a run, for every number of shots; test labels were used for it.
+    """Result of adapting a run, for every number of shots; test labels were used for it.
 
     Attributes:
         adaptation: how the head was trained.
-        episodes: how often images were drawn, the same for every run on these test classes.
+        episodes: number of draws of support images, the same for every run on these test classes.
         by_shots: results in the order of the shots.
     """
 
@@ -125,17 +125,17 @@ class FewShotResult:
         }
 
     def __str__(self) -> str:
-        how = self.adaptation
+        adaptation = self.adaptation
         lines = [
-            f"Few-shot adaptation: {how.objective}, Adam {how.lr:g}, {how.steps} steps on the head; mean ± half of the "
-            f"95 % t-interval over {self.episodes} episodes",
+            f"Few-shot adaptation: {adaptation.objective}, Adam {adaptation.lr:g}, {adaptation.steps} steps on the "
+            f"head; mean ± half of the 95 % t-interval over {self.episodes} episodes",
             STATEMENT,
         ]
         for result in self.by_shots:
             lines.append(f"At most {result.shots} images of every class shown ({result.shown} together):")
             width = max(map(len, result.few_shot))
             for metric in result.few_shot:
-                before, after = (describe_mean(metric, one) for one in (result.before(metric), result.after(metric)))
+                before, after = (describe_mean(metric, mean) for mean in (result.before(metric), result.after(metric)))
                 lines.append(f"  {metric:<{width}}  zero-shot {before}  few-shot {after}")
         return "\n".join(lines)
 

@@ -38,17 +38,17 @@ PROGRESS_FILES = ("checkpoint.json", RESULT, WEIGHTS)
 """Files of a run that has made progress: from its first checkpoint on."""
 
 START_FILES = (CONFIG, "environment.json", LOG, ".lock")
-"""What a start writes before there is any progress."""
+"""Files that a start writes before there is any progress."""
 
 
 def describe_environment(data_fingerprint: str, key: RunKey) -> dict[str, Any]:
-    """Versions and hardware behind a result, and what identifies the run."""
+    """Versions and hardware behind a result, and the key of the run."""
     return {"key": asdict(key), **describe_machine(), "data_fingerprint": data_fingerprint}
 
 
 @cache
 def describe_machine() -> dict[str, Any]:
-    """Versions and hardware, which stay the same while a process lives."""
+    """Versions and hardware, constant while a process lives."""
     return {
         "equimetric": version("equimetric"),
         "code": code_fingerprint(),
@@ -88,7 +88,7 @@ class RunFolder:
         self.unsynced: list[str] = []
 
     def prepare(self, config: RunConfig, data_fingerprint: str, key: RunKey) -> None:
-        """Write what is known before the run starts; it comes to the disk with the first progress."""
+        """Write configuration and environment before the run starts; synced with the first progress."""
         self.write_config(config, sync=False)
         environment = describe_environment(data_fingerprint, key)
         self.write("environment.json", json_document(environment, indent=2), sync=False)
@@ -103,12 +103,12 @@ class RunFolder:
         return load_stored_config(self.path / CONFIG, RunConfig, advice)
 
     def environment(self) -> dict[str, Any] | None:
-        """What `prepare` wrote, or None in a folder without a run."""
+        """The record of versions, hardware and key; None in a folder without a run."""
         file = self.path / "environment.json"
         return read_json(file, dict, ADVICE) if file.exists() else None
 
     def holds(self, key: RunKey) -> bool:
-        """Whether the folder was prepared for this very run."""
+        """Whether the folder was prepared for exactly this run."""
         return ((self.environment() or {}).get("key") or {}).get("content") == key.content
 
     def require(self, key: RunKey, data_fingerprint: str) -> None:
@@ -125,18 +125,18 @@ class RunFolder:
                 )
             return
         if "key" not in environment:
-            other = "of an older version of Equimetric, which can be loaded but not continued"
+            difference = "of an older version of Equimetric, which can be loaded but not continued"
         elif environment["data_fingerprint"] != data_fingerprint:
-            other = "with other data"
+            difference = "with other data"
         else:
-            other = "with another configuration or other initial weights"
-        raise EquimetricError(f"{str(self.path)!r} holds a run {other}; choose another folder or remove it")
+            difference = "with another configuration or other initial weights"
+        raise EquimetricError(f"{str(self.path)!r} holds a run {difference}; choose another folder or remove it")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder against other processes; the operating system releases it even after a kill.
 
-        A start that fails before there is any progress leaves nothing behind.
+        A start that fails before there is any progress leaves no files behind.
         """
         if not self.writes:
             yield
@@ -160,7 +160,7 @@ class RunFolder:
         return any((self.path / name).exists() for name in PROGRESS_FILES)
 
     def has_begun(self) -> bool:
-        """Whether the folder holds anything worth keeping: progress, or a log that says why there is none."""
+        """Whether the folder holds progress, or a log that explains why there is none."""
         log = read_stamp(self.path / LOG)
         return self.has_progress() or (log is not None and log.size > 0)
 
@@ -184,12 +184,12 @@ class RunFolder:
             self.unsynced += [] if sync else [name]
 
     def link(self, name: str, source: WrittenFile) -> bool:
-        """Make a file of the folder one more name of a file that another run has written.
+        """Hard-link a file of the folder to one that another run has written.
 
-        False where that file has changed or is gone, or where the file system has no such names.
+        False where that file has changed or is gone, or where the file system has no hard links.
         """
-        found = read_stamp(source.path)
-        if found is None or (found.size, found.mtime_ns) != (source.checksum["bytes"], source.mtime_ns):
+        stamp = read_stamp(source.path)
+        if stamp is None or (stamp.size, stamp.mtime_ns) != (source.checksum["bytes"], source.mtime_ns):
             return False
         with suppress(OSError):
             (self.path / name).unlink(missing_ok=True)
@@ -200,11 +200,11 @@ class RunFolder:
 
     def describe(self, name: str) -> WrittenFile:
         """A file that this run has written."""
-        found = (self.path / name).stat()
-        return WrittenFile(self.path / name, self.written[name], found.st_mtime_ns)
+        stat = (self.path / name).stat()
+        return WrittenFile(self.path / name, self.written[name], stat.st_mtime_ns)
 
     def sync_all(self) -> None:
-        """Wait until what was written without waiting is on the disk."""
+        """Sync the files that were written without `sync`."""
         if self.unsynced:
             with self.explain_write_errors():
                 for name in self.unsynced:
@@ -221,7 +221,7 @@ class RunFolder:
                 sync_folder(self.path)
 
     def read(self, name: str, expected: Checksum | None, advice: str = ADVICE) -> bytes:
-        """The content of a file, which is checked where its checksum is known."""
+        """The content of a file, checked where its checksum is known."""
         file = self.path / name
         try:
             content = file.read_bytes()
@@ -250,7 +250,7 @@ class RunFolder:
         return result
 
     def write_result(self, result: RunResult) -> None:
-        """Write the result; its presence is what marks a run as finished."""
+        """Write the result; its presence marks a run as finished."""
         files: dict[str, Checksum] = {}
         if result.status == "done":
             names = (WEIGHTS, FROZEN_WEIGHTS, PER_QUERY, PROFILE)
@@ -270,7 +270,7 @@ class RunFolder:
         self.write_arrays(PER_QUERY, arrays)
 
     def has_per_query(self) -> bool:
-        """Whether per-query scores are there."""
+        """Whether there are per-query scores."""
         return (self.path / PER_QUERY).exists()
 
     def per_query(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -278,7 +278,7 @@ class RunFolder:
         return self.read_arrays(PER_QUERY)
 
     def write_profile(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Write what a report shows of the test classes beyond their scores: see `RunProfile`."""
+        """Write the profile of the test classes for a report: see `RunProfile`."""
         self.write_arrays(PROFILE, arrays)
 
     def profile(self) -> dict[str, np.ndarray[Any, Any]] | None:
@@ -307,7 +307,7 @@ class RunFolder:
                 file.write(json.dumps(record) + "\n")
 
     def sync_log(self) -> Checksum:
-        """Wait until the log is on the disk; what it holds."""
+        """Sync the log; gives the checksum of its content."""
         file = self.path / LOG
         if not file.exists():
             return checksum(b"")
@@ -316,9 +316,9 @@ class RunFolder:
             return checksum(opened.read())
 
     def cut_log(self, size: int, expected: Checksum | None = None) -> None:
-        """Drop the lines after a checkpoint, which a resumed run writes again, or a last line that is not whole.
+        """Drop the lines after a checkpoint, which a resumed run writes again, or an incomplete last line.
 
-        A log that is not what the checkpoint counted has lost nothing but lines of the log, so it is a warning.
+        A log that differs from the checkpoint's record costs nothing but lines of the log, so it is only a warning.
         """
         file = self.path / LOG
         if not self.writes or (size == 0 and not file.exists()):
@@ -327,9 +327,9 @@ class RunFolder:
             file.touch()
             with file.open("r+b") as opened:
                 content = opened.read()
-                kept = size if len(content) >= size else content.rfind(b"\n") + 1
-                opened.truncate(kept)
-        if kept < size or (expected is not None and not has_content(content, expected)):
+                new_size = size if len(content) >= size else content.rfind(b"\n") + 1
+                opened.truncate(new_size)
+        if new_size < size or (expected is not None and not has_content(content, expected)):
             warnings.warn(
                 f"{file} is damaged: lines are missing or changed; the run resumes, and ends with the same result. To "
                 "have the whole log, remove the run's folder and run it again",

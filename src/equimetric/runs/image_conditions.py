@@ -31,7 +31,7 @@ class ConditionTable:
     under: Mapping[str, Mapping[str, float]]
 
     def drop(self, condition: str, metric: str) -> float:
-        """By which share of its clean value a metric becomes worse: (clean − value) / clean; NaN where that is 0."""
+        """Relative loss of a metric against its clean value: (clean − value) / clean; NaN where that is 0."""
         clean, value = self.clean[metric], self.under[condition][metric]
         better = 1 if METRICS[Metric.parse(metric).family].higher_is_better else -1
         return better * (clean - value) / clean if clean else math.nan
@@ -64,8 +64,8 @@ class ConditionTable:
             if self.names(kind):
                 lines.append([f"mean drop, {title}", *(f"{self.mean_drop(name, kind):.1%}" for name in metrics)])
         table = [[cell.strip() for cell in line] for line in lines]
-        first, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return "\n".join("  ".join([name.ljust(first), *map(str.rjust, cells, widths)]) for name, *cells in table)
+        name_width, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join("  ".join([name.ljust(name_width), *map(str.rjust, cells, widths)]) for name, *cells in table)
 
 
 def evaluate_conditions(
@@ -94,7 +94,7 @@ def evaluate_conditions(
             progress(condition or "clean")
         return dict(evaluate_defined(run.embed(part, condition=condition), evaluation)[0])
 
-    return ConditionTable(measure(None), {str(one): measure(str(one)) for one in chosen})
+    return ConditionTable(measure(None), {str(condition): measure(str(condition)) for condition in chosen})
 
 
 def _number(value: float) -> float | None:

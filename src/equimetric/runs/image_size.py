@@ -1,4 +1,4 @@
-"""How large the images of a run are: as its backbone expects them, unless the configuration says otherwise."""
+"""Size of a run's images: the input size of its backbone, unless the configuration sets another."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def fit_images(config: ConditionsLike) -> ConditionsLike:
 
 
 def keep_in_files(data: DataConfig) -> DataConfig:
-    """The data with images in their files, where the data set would hold them and the options do not say so."""
-    held = describe_dataset(data.name).options.get("in_memory", False)
-    if not held or "size" in data.options or "in_memory" in data.options:
+    """The data with images in their files, where the data set would load them by default."""
+    in_memory = describe_dataset(data.name).options.get("in_memory", False)
+    if not in_memory or "size" in data.options or "in_memory" in data.options:
         return data
     return with_options(data, in_memory=False)
 
@@ -75,7 +75,7 @@ def warn_if_enlarged(dataset: Dataset, data: DataConfig, model: ModelConfig) -> 
 
 
 def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig) -> str:
-    """What is wrong with images that were made small when they were stored; '' where nothing is."""
+    """The problem with images that were stored too small; '' where there is none."""
     chosen = transform(data.transform)
     view, can_change = chosen.test, "size" in describe_dataset(data.name).options
     if view is not None and (chosen.enlarges or isinstance(dataset.images, ImageFiles)):
@@ -89,26 +89,26 @@ def explain_small_copies(dataset: Dataset, data: DataConfig, model: ModelConfig)
         return ""
     if dataset.size >= MIN_SIZE_RATIO * needed:
         return ""
-    why = f"the weights of {model.backbone} expect {needed}"
+    reason = f"the weights of {model.backbone} expect {needed}"
     if view is not None:
-        why = f"the transform {data.transform!r} enlarges them to {needed}"
+        reason = f"the transform {data.transform!r} enlarges them to {needed}"
     advice = "store larger images, or choose a backbone and a transform for small ones"
     if view is None and not can_change:
         advice = 'set data.transform = "enlarge"'
     if can_change:
         advice = f"set data.options.size = {needed}" + (", or leave it out" if "size" in data.options else "")
-    return f"the images of {dataset.name!r} are stored with {dataset.size} pixels on each side and {why}; {advice}"
+    return f"the images of {dataset.name!r} are stored with {dataset.size} pixels on each side and {reason}; {advice}"
 
 
 def explain_small_files(dataset: Dataset, data: DataConfig, model: ModelConfig) -> str:
-    """What is wrong with image files that are small themselves; '' where nothing is."""
+    """The problem with image files that are too small; '' where there is none."""
     if model.pretrained is None or not isinstance(dataset.images, ImageFiles):
         return ""
-    needed, found = needed_side(transform(data.transform).test, model), median_side(dataset.images)
-    if found >= MIN_SIZE_RATIO * needed:
+    needed, actual = needed_side(transform(data.transform).test, model), median_side(dataset.images)
+    if actual >= MIN_SIZE_RATIO * needed:
         return ""
     return (
-        f"the image files of {dataset.name!r} have about {found:.0f} pixels on their shorter side and are enlarged to "
+        f"the image files of {dataset.name!r} have about {actual:.0f} pixels on their shorter side and are enlarged to "
         f"{needed}; give larger originals where there are any"
     )
 
@@ -121,4 +121,4 @@ def needed_side(view: View | None, model: ModelConfig) -> int:
 def median_side(images: ImageFiles) -> float:
     """The median shorter side of some of the files, by their headers, inside their bounding boxes."""
     step = max(1, len(images) // MAX_SAMPLED_FILES)
-    return statistics.median(min(images.store.size(int(number))) for number in images.numbers[::step])
+    return statistics.median(min(images.store.size(int(index))) for index in images.file_indices[::step])

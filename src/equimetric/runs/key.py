@@ -1,4 +1,4 @@
-"""What identifies a run: everything that determines its result, by content."""
+"""The key of a run: everything that determines its result, by content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from equimetric.runs.start import start_weights
 __all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs"]
 
 PROTOCOL_VERSION = 2
-"""Raised whenever the same configuration gives other numbers; old results then stand beside new ones."""
+"""Raised whenever the same configuration gives other numbers; old results are then kept apart from new ones."""
 
 Role: TypeAlias = Literal["final", "trial", "baseline", "joined", "probe", "refit"]
 
@@ -40,12 +40,12 @@ OMITTED_DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class RunKey:
-    """Which run of a study this is, and the hash of all that determines its result.
+    """Identity of a run within a study, and the hash of everything that determines its result.
 
     Attributes:
         method: the row of the table, or the method of a single run.
         seed: seed of everything random.
-        fold: which block of classes validates.
+        fold: index of the block of validation classes.
         trial: number of the trial of a search, None outside one.
         role: "final", "trial" of a search, "baseline", "joined" fold models, "probe" of final runs, or "refit" of a
             finished run on more classes.
@@ -85,7 +85,7 @@ class RunKey:
 def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
     """Everything that determines a result, files by content instead of by path."""
     values = config.model_dump(exclude=IRRELEVANT_KEYS)
-    # The fingerprint stands for the content of these files, wherever they are.
+    # The fingerprint covers the content of these files, wherever they are.
     for name in path_options(config.data.name):
         values["data"]["options"].pop(name, None)
     if values["data"]["split"] is not None:

@@ -1,4 +1,4 @@
-"""What a learner is made of: its cost, the scores of its members by themselves, and how much they differ."""
+"""Cost of a learner, scores of its members, and their diversity."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ __all__ = ["evaluate_members", "linear_cka", "measure_cost"]
 
 def measure_cost(learner: Learner, dim: int) -> Cost:
     """Parameters, those that only training needs, forward passes and dimensions of an embedding."""
-    needless = {id(one): one.numel() for module in learner.training_only() for one in module.parameters()}
+    training_only = {
+        id(parameter): parameter.numel() for module in learner.training_only() for parameter in module.parameters()
+    }
     return Cost(
         parameters=count_parameters(learner),
-        training_only=sum(needless.values()),
+        training_only=sum(training_only.values()),
         forward_passes=learner.forward_passes,
         dim=dim,
     )
@@ -35,25 +37,25 @@ def measure_cost(learner: Learner, dim: int) -> Cost:
 def evaluate_members(
     learner: Learner,
     data: RunData,
-    samples: LabelledEmbeddings,
+    embedded: LabelledEmbeddings,
     config: EvaluationConfig,
     members: Mapping[str, Tensor],
-    others: Mapping[str, Tensor] | None = None,
+    extra: Mapping[str, Tensor] | None = None,
 ) -> tuple[tuple[MemberResult, ...], Diversity | None]:
     """The scores of every member on the test images, by the classes or by its own attribute, and their diversity.
 
-    `samples` are the embeddings of the whole, `members` those of its members; `others` are scored beside them. Nothing
+    `embedded` are the embeddings of the whole, `members` those of its members; `extra` ones are scored as well. Nothing
     is chosen by these scores.
     """
-    scored = {**members, **(others or {})}
+    scored = {**members, **(extra or {})}
     scores: dict[str, Evaluation] = {}
     for name, embeddings in scored.items():
-        labels, attribute = samples.labels, learner.member_labels.get(name)
+        labels, attribute = embedded.labels, learner.member_labels.get(name)
         if attribute is not None:
             option = f"the member {name!r}"
-            labels = find_attribute(attribute_ids(data.dataset), attribute, option)[samples.rows]
-        own = replace(samples, embeddings=embeddings, labels=labels, cohort=None)
-        scores[name], _ = evaluate_defined(own, config)
+            labels = find_attribute(attribute_ids(data.dataset), attribute, option)[embedded.rows]
+        member = replace(embedded, embeddings=embeddings, labels=labels, cohort=None)
+        scores[name], _ = evaluate_defined(member, config)
     results = tuple(
         MemberResult(
             name=name, dim=scored[name].shape[1], labels=learner.member_labels.get(name), metrics=dict(scores[name])
@@ -65,7 +67,7 @@ def evaluate_members(
 
 
 def diversity(members: Mapping[str, Tensor], scores: Mapping[str, Evaluation]) -> Diversity | None:
-    """How much members differ, over all pairs of them; None for fewer than two.
+    """Mean difference of members over all pairs; None for fewer than two.
 
     `disagreement` is the share of queries for which the nearest neighbour is right for exactly one of two members.
     `unlikeness` is 1 − CKA, the linear centred kernel alignment of their embeddings.
@@ -76,14 +78,14 @@ def diversity(members: Mapping[str, Tensor], scores: Mapping[str, Evaluation]) -
     metric = "recall@1"
     disagreement = None
     if all(metric in scores[name].per_query for name in members):
-        right = {name: torch.as_tensor(scores[name].per_query[metric]) > 0.5 for name in members}
-        disagreement = float(torch.stack([(right[a] != right[b]).double().mean() for a, b in pairs]).mean())
+        is_right = {name: torch.as_tensor(scores[name].per_query[metric]) > 0.5 for name in members}
+        disagreement = float(torch.stack([(is_right[a] != is_right[b]).double().mean() for a, b in pairs]).mean())
     alignment = sum(linear_cka(members[a], members[b]) for a, b in pairs) / len(pairs)
     return Diversity(disagreement=disagreement, unlikeness=1 - alignment)
 
 
-def linear_cka(one: Tensor, other: Tensor) -> float:
+def linear_cka(x: Tensor, y: Tensor) -> float:
     """‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) of centred (N, d) embeddings, Frobenius norms: 1 for rotations, 0 where unrelated."""
-    first, second = (rows.double() - rows.double().mean(0) for rows in (one, other))
-    norms = torch.linalg.matrix_norm(first.T @ first) * torch.linalg.matrix_norm(second.T @ second)
-    return float(torch.linalg.matrix_norm(second.T @ first).square() / norms.clamp_min(1e-300))
+    x_centred, y_centred = (rows.double() - rows.double().mean(0) for rows in (x, y))
+    norms = torch.linalg.matrix_norm(x_centred.T @ x_centred) * torch.linalg.matrix_norm(y_centred.T @ y_centred)
+    return float(torch.linalg.matrix_norm(y_centred.T @ x_centred).square() / norms.clamp_min(1e-300))

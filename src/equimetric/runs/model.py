@@ -35,17 +35,17 @@ class TrainedModel:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """On the test classes; empty for a final model that was trained on all classes."""
+        """Metrics of the test classes; empty for a final model that was trained on all classes."""
         return self.result.metrics
 
     @property
     def validation(self) -> Mapping[str, float]:
-        """The best on the validation classes."""
+        """Best metrics of the validation classes."""
         return self.result.validation
 
     @property
     def best_step(self) -> int:
-        """The step of the weights that are kept."""
+        """The step of the kept weights."""
         return self.result.best_step
 
     def embed(self, images: Images, *, modality: str | None = None) -> Tensor:
@@ -63,8 +63,8 @@ class TrainedModel:
             return embed_images(self.learner, images, modality=modality)
 
     def __repr__(self) -> str:
-        figures = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items()) or "no class left"
-        return f"TrainedModel({self.config.method!r}, seed {self.config.seed}, test: {figures}, {str(self.folder)!r})"
+        metrics = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items()) or "no class left"
+        return f"TrainedModel({self.config.method!r}, seed {self.config.seed}, test: {metrics}, {str(self.folder)!r})"
 
 
 def load_run(folder: str | Path) -> TrainedModel:

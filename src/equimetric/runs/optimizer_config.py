@@ -12,7 +12,7 @@ __all__ = ["GroupConfig", "OptimizerConfig"]
 
 
 class GroupConfig(Strict):
-    """How one named group of a learner's parameters is updated, where it differs from the network."""
+    """Update rule of one named group of a learner's parameters, where it differs from the network's."""
 
     name: Literal["adamw", "adam", "rmsprop", "sgd"] | None = Field(None, description="update rule")
     lr: float | None = Field(None, gt=0, description="learning rate")
@@ -75,15 +75,17 @@ class OptimizerConfig(Strict):
     def _keys_belong_together(self) -> OptimizerConfig:
         rules = [("", self.name, self.momentum, self.eps)]
         rules += [("objective_", self.objective_name or self.name, self.objective_momentum, self.objective_eps)]
-        rules += [(f"groups.{key}.", own.name or self.name, own.momentum, own.eps) for key, own in self.groups.items()]
-        for before, name, momentum, eps in rules:
+        rules += [
+            (f"groups.{key}.", group.name or self.name, group.momentum, group.eps) for key, group in self.groups.items()
+        ]
+        for prefix, name, momentum, eps in rules:
             # A study sets 0 where its protocol has a momentum for another rule.
             if momentum and name in ("adam", "adamw"):
                 raise ValueError(
-                    f"{name!r} has no momentum to set; leave {before}momentum out or choose 'rmsprop' or 'sgd'"
+                    f"{name!r} has no momentum to set; leave {prefix}momentum out or choose 'rmsprop' or 'sgd'"
                 )
             if eps is not None and name == "sgd":
-                raise ValueError(f"'sgd' has no eps; leave {before}eps out")
+                raise ValueError(f"'sgd' has no eps; leave {prefix}eps out")
         if (self.schedule == "step") != bool(self.milestones):
             raise ValueError("milestones and schedule = 'step' belong together; give both or neither")
         if sorted(set(self.milestones)) != self.milestones or min(self.milestones, default=1) < 1:

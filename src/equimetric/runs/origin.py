@@ -1,4 +1,4 @@
-"""Where the embeddings of a run come from: its weights, and how images reach them."""
+"""Origin of a run's embeddings: its weights and its preprocessing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a report shows of a run's test classes beyond its scores: thresholds, nearest neighbours, a map."""
+"""Profile of a run's test classes for a report: thresholds, nearest neighbours, a map."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from equimetric.seeding import derive_seed
 __all__ = ["CertifiedPoint", "EmbeddingMap", "RunProfile", "certify", "profile_part"]
 
 CERTIFIED_FAR = (1e-3, 1e-2)
-"""The first of these false accept rates that has pairs enough is certified."""
+"""The first of these false accept rates with enough pairs is certified."""
 CONFIDENCE = 0.95
 MAP_IMAGES = 500
 PERPLEXITY = 30.0
@@ -38,10 +38,10 @@ PERPLEXITY = 30.0
 
 @dataclass(frozen=True)
 class CertifiedPoint:
-    """The threshold that `calibrate` chooses on these classes for a false accept rate, and what it holds.
+    """The threshold that `calibrate` chooses on these classes for a false accept rate, and its rates.
 
     threshold   pairs closer than it are accepted; a negated score where a cohort normalises
-    far, frr    of all pairs
+    far, frr    rates of all pairs
     far_bound, frr_bound  upper bounds for new classes, of 95 % confidence; NaN where there is none
     """
 
@@ -63,7 +63,7 @@ class EmbeddingMap:
 
 @dataclass(frozen=True, eq=False)
 class RunProfile:
-    """What a report shows of a run's test classes; None where the data do not allow it.
+    """Profile of a run's test classes; parts are None where the data do not allow them.
 
     Attributes:
         thresholds: accepted pairs at every threshold; plain: the same without the cohort, where there is one.
@@ -84,18 +84,18 @@ class RunProfile:
         return not self.arrays()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays, to be stored."""
-        found: dict[str, NDArray[Any]] = {}
+        """Plain arrays for storage."""
+        arrays: dict[str, NDArray[Any]] = {}
         for name, profile in (("thresholds", self.thresholds), ("plain", self.plain)):
             if profile is not None:
-                found |= {f"{name}.{key}": array for key, array in profile.arrays().items()}
+                arrays |= {f"{name}.{key}": array for key, array in profile.arrays().items()}
         if self.certified is not None:
-            found |= {f"certified.{key}": np.asarray(value) for key, value in asdict(self.certified).items()}
+            arrays |= {f"certified.{key}": np.asarray(value) for key, value in asdict(self.certified).items()}
         if self.nearest is not None:
-            found["nearest"] = self.nearest
+            arrays["nearest"] = self.nearest
         if self.map is not None:
-            found |= {"map.rows": self.map.rows, "map.places": self.map.places}
-        return found
+            arrays |= {"map.rows": self.map.rows, "map.places": self.map.places}
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> RunProfile:
@@ -105,7 +105,7 @@ class RunProfile:
             return {key.partition(".")[2]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
         profiles = {
-            name: ThresholdProfile.from_arrays(found) for name in ("thresholds", "plain") if (found := part(name))
+            name: ThresholdProfile.from_arrays(values) for name in ("thresholds", "plain") if (values := part(name))
         }
         certified, places = part("certified"), part("map")
         return cls(
@@ -116,28 +116,28 @@ class RunProfile:
         )
 
 
-def profile_part(samples: LabelledEmbeddings, scores: Evaluation, config: EvaluationConfig) -> RunProfile:
+def profile_part(embedded: LabelledEmbeddings, scores: Evaluation, config: EvaluationConfig) -> RunProfile:
     """The profile of labelled embeddings, given their scores with neighbours.
 
-    Thresholds are those of all pairs: items that are compared within parents alone have none.
+    Thresholds are those of all pairs: items that are compared only within parents have none.
     """
     thresholds = plain = certified = None
-    if samples.parents is None and config.across is None:
+    if embedded.parents is None and config.across is None:
         with suppress(EquimetricError):
-            distances = measure_pairs(samples, config)
+            distances = measure_pairs(embedded, config)
             thresholds, certified = profile_distances(distances), certify(distances)
-            if samples.cohort is not None:
-                plain = profile_distances(measure_pairs(samples.plain(), config))
-    return RunProfile(thresholds, plain, certified, nearest_distances(samples, scores), draw_map(samples))
+            if embedded.cohort is not None:
+                plain = profile_distances(measure_pairs(embedded.plain(), config))
+    return RunProfile(thresholds, plain, certified, nearest_distances(embedded, scores), draw_map(embedded))
 
 
-def measure_pairs(samples: LabelledEmbeddings, config: EvaluationConfig) -> PairDistances:
+def measure_pairs(embedded: LabelledEmbeddings, config: EvaluationConfig) -> PairDistances:
     """The distances of all pairs, in the geometry of the run."""
-    return pair_distances(prepare_sets(**samples.arrays(), geometry=config.compared_by()))
+    return pair_distances(prepare_sets(**embedded.arrays(), geometry=config.compared_by()))
 
 
 def certify(distances: PairDistances) -> CertifiedPoint | None:
-    """The threshold of the smallest false accept rate that has pairs enough; None where none has."""
+    """The threshold of the smallest false accept rate with enough pairs; None where there is none."""
     for far in CERTIFIED_FAR:
         target = FalseAccepts(far)
         try:
@@ -146,39 +146,39 @@ def certify(distances: PairDistances) -> CertifiedPoint | None:
             continue
         point = operating_point(distances, target.threshold(distances))
         bounds = bound_new_classes(class_counts(distances, point.threshold), CONFIDENCE)
-        held = (math.nan if bound is None else bound for bound in (bounds.far, bounds.frr))
-        return CertifiedPoint(far, point.threshold, point.far, 1 - point.tar, *held)
+        new_class_bounds = (math.nan if bound is None else bound for bound in (bounds.far, bounds.frr))
+        return CertifiedPoint(far, point.threshold, point.far, 1 - point.tar, *new_class_bounds)
     return None
 
 
-def nearest_distances(samples: LabelledEmbeddings, scores: Evaluation) -> NDArray[Any] | None:
+def nearest_distances(embedded: LabelledEmbeddings, scores: Evaluation) -> NDArray[Any] | None:
     """(N,) Euclidean distance of the unit vectors of each query and its nearest neighbour; NaN where it has none."""
     if scores.neighbours is None or not scores.neighbours.shape[1]:
         return None
-    queries = samples.embeddings if samples.query is None else samples.embeddings[samples.query]
-    gallery = samples.embeddings if samples.gallery is None else samples.embeddings[samples.gallery]
+    queries = embedded.embeddings if embedded.query is None else embedded.embeddings[embedded.query]
+    gallery = embedded.embeddings if embedded.gallery is None else embedded.embeddings[embedded.gallery]
     nearest = scores.neighbours[:, 0]
     distance = (unit(queries) - unit(gallery[nearest.clamp_min(0)])).norm(dim=1)
     return torch.where(nearest < 0, math.nan, distance.float()).numpy()
 
 
-def draw_map(samples: LabelledEmbeddings) -> EmbeddingMap | None:
+def draw_map(embedded: LabelledEmbeddings) -> EmbeddingMap | None:
     """Some classes in a plane, the same for every method; None where there are too few images."""
-    chosen = draw_whole_classes(samples.labels)
+    chosen = draw_whole_classes(embedded.labels)
     if len(chosen) < 5:
         return None
     from sklearn.manifold import TSNE
 
-    vectors = unit(samples.embeddings[chosen].double()).numpy()
+    vectors = unit(embedded.embeddings[chosen].double()).numpy()
     perplexity = min(PERPLEXITY, (len(chosen) - 1) / 3)
     layout = TSNE(init="pca", random_state=derive_seed(0, "map of a run") % 2**32, perplexity=perplexity)
     with warnings.catch_warnings():
-        # Embeddings that have collapsed make a poor picture, which is what it shows.
+        # Collapsed embeddings make a poor picture, as they should.
         warnings.simplefilter("ignore")
         places = layout.fit_transform(vectors)
     if not np.isfinite(places).all():
         return None
-    return EmbeddingMap(samples.rows[chosen].numpy(), places.astype(np.float32))
+    return EmbeddingMap(embedded.rows[chosen].numpy(), places.astype(np.float32))
 
 
 def draw_whole_classes(labels: Tensor) -> Tensor:
@@ -186,5 +186,5 @@ def draw_whole_classes(labels: Tensor) -> Tensor:
     classes, sizes = map(torch.from_numpy, np.unique(labels.numpy(), return_counts=True))
     generator = torch.Generator().manual_seed(derive_seed(0, "classes of a map"))
     order = torch.randperm(len(classes), generator=generator)
-    kept = classes[order[sizes[order].cumsum(0) <= MAP_IMAGES]]
-    return torch.isin(labels, kept).nonzero()[:, 0]
+    chosen = classes[order[sizes[order].cumsum(0) <= MAP_IMAGES]]
+    return torch.isin(labels, chosen).nonzero()[:, 0]

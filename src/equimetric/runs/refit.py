@@ -1,4 +1,4 @@
-"""What makes a final model of a finished run."""
+"""The table [refit] of a configuration: a final model of a finished run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from equimetric.errors import EquimetricError
 __all__ = ["RefitConfig"]
 
 FINAL_MODEL_PARTS = {"training": ("validation",), "all": ("validation", "test")}
-"""Parts that a final model trains on beside the training classes of its source."""
+"""Parts that a final model trains on in addition to the training classes of its source."""
 
 
 class RefitConfig(Strict):
@@ -36,8 +36,8 @@ class RefitConfig(Strict):
     def require_unseen(self, part: str) -> None:
         """Raise an error where a part of the split has been trained on."""
         if part in self.added_parts:
-            where = f", {self.folder!r}" if self.folder else ""
+            source = f", {self.folder!r}" if self.folder else ""
             raise EquimetricError(
                 f"this final model was trained on its {part} classes, so they cannot measure it; "
-                f"evaluate the run that it repeats{where}, or other images"
+                f"evaluate the run that it repeats{source}, or other images"
             )

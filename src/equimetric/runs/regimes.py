@@ -1,4 +1,4 @@
-"""Defaults by regime: what a key is where the configuration leaves it out.
+"""Defaults by regime, for keys that the configuration leaves out.
 
 A head on frozen features, a pretrained network and a network from scratch want different learning rates, budgets and
 starts. They were chosen on validation classes of photographs, handwritten and typeset characters
@@ -48,7 +48,7 @@ STEPS, WARMUP_SHARE = 600, 6
 
 
 def find_regime(values: Mapping[str, Any]) -> Regime:
-    """What a configuration trains: a head on features, a pretrained network, or a network from scratch."""
+    """The regime of a configuration: a head on features, a pretrained network, or a network from scratch."""
     data, model = (to_values(values.get(table)) for table in ("data", "model"))
     if model.get("frozen") or data.get("name") in ("features", "pairs"):
         return "frozen features"
@@ -66,22 +66,22 @@ def fill_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
             "optimizer": {"warmup_steps": max(0, steps // WARMUP_SHARE) if isinstance(steps, int) else 0},
         }
     for table, defaults in tables.items():
-        given = values.get(table)
-        # What is no table is left to the schema, which says so.
-        if given is None or isinstance(given, (Mapping, BaseModel)):
-            filled[table] = {**defaults, **to_values(given)}
+        explicit = values.get(table)
+        # A value that is no table is left to the schema, which raises an error.
+        if explicit is None or isinstance(explicit, (Mapping, BaseModel)):
+            filled[table] = {**defaults, **to_values(explicit)}
     return filled
 
 
 def to_values(table: object) -> Mapping[str, Any]:
-    """The keys that a table of a configuration gives."""
+    """The explicit keys of a table of a configuration."""
     if isinstance(table, BaseModel):
         return table.model_dump(exclude_unset=True)
     return table if isinstance(table, Mapping) else {}
 
 
 def fit_to_data(config: AnyConditions, shape: DataShape) -> AnyConditions:
-    """The configuration with what it leaves to the data: the embedding dimension and the classes of a batch.
+    """The configuration with defaults that depend on the data: the embedding dimension and the classes of a batch.
 
     There are at most min(D, N − 1) principal components of N training images with D features.
     """

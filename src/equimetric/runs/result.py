@@ -26,15 +26,15 @@ RESULT_SCHEMA = 2
 
 
 class DataShape(BaseModel):
-    """What a model must know of the data it was trained on in order to be built again.
+    """Properties of the training data that are needed to rebuild a model.
 
     Attributes:
-        channels: of the images, or the dimension of feature vectors.
+        channels: channels of the images, or the dimension of feature vectors.
         vectors: whether the data are feature vectors in place of images.
         classes: number of training classes.
         images: number of training images.
         attributes: number of different values among them, by attribute.
-        modalities: of paired data, the dimensions of the two kinds of vectors that stand side by side.
+        modalities: for paired data, the dimensions of the two concatenated kinds of vectors.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,10 +79,10 @@ class CohortSetting(BaseModel):
 
     Attributes:
         part: the classes it is made of.
-        form, strength, nearest: of `Cohort`.
-        classes: how many it has.
+        form, strength, nearest: options of `Cohort`.
+        classes: number of classes.
         far: false accept rate at which the rates of `tried` were compared.
-        tried: what it was chosen from on the validation classes; empty where the configuration gives it.
+        tried: candidates it was chosen from on the validation classes; empty where it is configured.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -97,13 +97,13 @@ class CohortSetting(BaseModel):
 
 
 class Cost(BaseModel):
-    """What a model costs.
+    """Size of a model, and passes to embed an image.
 
     Attributes:
         parameters: all learnable values, frozen ones included.
-        training_only: those that an embedding does not need.
-        forward_passes: of an image through a backbone, to be embedded.
-        dim: of an embedding.
+        training_only: values that an embedding does not need.
+        forward_passes: passes through a backbone to embed an image.
+        dim: dimensions of an embedding.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -118,9 +118,9 @@ class Memory(BaseModel):
     """The peak memory of a run, in bytes, from reading its data to the scores of its test classes.
 
     Attributes:
-        process: resident set of the process, with libraries, data, and what earlier runs of the process have left; of a
-            run that was resumed, since then.
-        device: allocated on the GPU; None without one.
+        process: resident set of the process, with libraries, data, and memory held since earlier runs in it; for a
+            resumed run, since then.
+        device: memory allocated on the GPU; None without one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -130,7 +130,7 @@ class Memory(BaseModel):
 
 
 class MemberResult(BaseModel):
-    """One member of an ensemble by itself, on the test images; by an attribute of the data in place of the classes."""
+    """One member of an ensemble alone, on the test images; with `labels`, by that attribute instead of the classes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -141,7 +141,7 @@ class MemberResult(BaseModel):
 
 
 class Diversity(BaseModel):
-    """How much members differ, the mean over pairs of them.
+    """Difference of members, the mean over pairs of them.
 
     Attributes:
         disagreement: share of queries for which the nearest neighbour is right for exactly one of two.
@@ -155,12 +155,12 @@ class Diversity(BaseModel):
 
 
 class CrossModalResult(BaseModel):
-    """How well one modality finds the other, on the test classes.
+    """Retrieval of one modality by the other, on the test classes.
 
     Attributes:
-        query, gallery: which is searched for in which.
-        relevant: what is to be found: the same item, or any of the same class.
-        queries, items: how many there are.
+        query, gallery: names of the modalities.
+        relevant: relevant items: the same item, or any of the same class.
+        queries, items: number of queries, and of items in the gallery.
         metrics: recall, mean average precision and median rank.
     """
 
@@ -175,21 +175,21 @@ class CrossModalResult(BaseModel):
 
 
 class RunResult(BaseModel):
-    """What a run measured, or why it failed.
+    """Metrics and metadata of a run, or the reason why it failed.
 
     Attributes:
-        metrics: on the test classes; empty where the model was trained on them.
-        plain: with a cohort, the same without it, by the same scores; else empty.
-        cohort: by which the similarities behind `metrics` are normalised.
-        validation: the best ones on the validation classes; empty where the model was trained on them.
-        best_step, steps: the step of the weights that are kept, and the steps taken.
-        notes: what a user should know of the run: a collapse, no gain over the start, classes that were trained on.
-        source: of a final model, the run that it repeats.
-        memory: its peak; None of older runs, and where the system does not tell.
+        metrics: metrics of the test classes; empty where the model was trained on them.
+        plain: with a cohort, the same metrics without it; else empty.
+        cohort: the cohort that normalises the similarities behind `metrics`.
+        validation: best metrics of the validation classes; empty where the model was trained on them.
+        best_step, steps: the step of the kept weights, and the steps taken.
+        notes: notes for the user: a collapse, no gain over the start, classes that were trained on.
+        source: the run that a final model repeats.
+        memory: peak memory; None for older runs, and where the system does not report it.
         cost: parameters, forward passes and dimensions.
-        members, diversity: of an ensemble, on the test images; nothing is chosen by them.
-        cross_modal: of two encoders, how well one modality finds the other.
-        error, traceback: of a failed run.
+        members, diversity: for an ensemble, on the test images; nothing is chosen by them.
+        cross_modal: for two encoders, retrieval of one modality by the other.
+        error, traceback: for a failed run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
@@ -219,16 +219,16 @@ class RunResult(BaseModel):
     traceback: str | None = None
 
     @classmethod
-    def parse(cls, values: dict[str, Any], where: str) -> RunResult:
+    def parse(cls, values: dict[str, Any], source: str) -> RunResult:
         """The record behind a result file, of this schema or an older one."""
         schema = values.get("schema", 0)
         if not isinstance(schema, int) or schema > RESULT_SCHEMA:
-            raise EquimetricError(f"{where} was written by a newer version of Equimetric; upgrade to read it")
+            raise EquimetricError(f"{source} was written by a newer version of Equimetric; upgrade to read it")
         try:
             return cls.model_validate(from_first_schema(values) if schema < 2 else values)
         except (ValidationError, KeyError, TypeError) as error:
             raise DamagedFileError(
-                f"{where} is not the result of a run ({error}); remove the run's folder and run it again"
+                f"{source} is not the result of a run ({error}); remove the run's folder and run it again"
             ) from None
 
     def to_json(self) -> str:

@@ -20,9 +20,9 @@ __all__ = ["RoundsTable", "evaluate_rounds"]
 class RoundsTable:
     """One metric over R rounds.
 
-    metric      its name
-    test        the value on the test classes, which are the same in every round, after each round
-    classes     of the classes of every round after every round, with what was forgotten
+    metric      name of the metric
+    test        its value on the test classes, which are the same in every round, after each round
+    classes     its values on the classes of every round after every round, with the forgetting
     """
 
     metric: str
@@ -31,12 +31,12 @@ class RoundsTable:
 
     def __str__(self) -> str:
         rounds = len(self.test)
-        heads = ["after", "test classes", *(f"round {number}" for number in range(1, rounds + 1)), "seen so far"]
-        lines = [heads]
-        for number, test in enumerate(self.test, start=1):
-            row = self.classes.values[number - 1]
+        header = ["after", "test classes", *(f"round {r}" for r in range(1, rounds + 1)), "seen so far"]
+        lines = [header]
+        for r, test in enumerate(self.test, start=1):
+            row = self.classes.values[r - 1]
             cells = ["" if math.isnan(value) else f"{value:.4f}" for value in row]
-            lines.append([f"round {number}", f"{test:.4f}", *cells, f"{self.classes.mean_so_far[number - 1]:.4f}"])
+            lines.append([f"round {r}", f"{test:.4f}", *cells, f"{self.classes.mean_so_far[r - 1]:.4f}"])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = ["  ".join(map(str.rjust, line, widths)) for line in lines]
         end = f"forgetting {self.classes.forgetting:.4f}, backward transfer {self.classes.backward_transfer:+.4f}"
@@ -52,13 +52,13 @@ def evaluate_rounds(folders: Sequence[str | Path], metric: str | None = None) ->
         raise EquimetricError("forgetting needs the runs of two rounds at least, in their order")
     after = np.full((len(folders), len(folders)), np.nan)
     test: list[float] = []
-    for number, folder in enumerate(folders, start=1):
+    for r, folder in enumerate(folders, start=1):
         run = open_run(folder)
-        require_round(run, number)
+        require_round(run, r)
         metric = metric or run.config.evaluation.selected_by
         test.append(value_of(run, "test", metric))
-        for earlier in range(1, number + 1):
-            after[number - 1, earlier - 1] = value_of(run, f"round{earlier}", metric)
+        for earlier in range(1, r + 1):
+            after[r - 1, earlier - 1] = value_of(run, f"round{earlier}", metric)
     assert metric is not None
     return RoundsTable(metric, tuple(test), measure_forgetting(after))
 
@@ -67,8 +67,8 @@ def value_of(run: OpenRun, part: str, metric: str) -> float:
     """A metric of a part of the classes of a run."""
     evaluation = run.config.evaluation
     if metric not in evaluation.names():
-        known = ", ".join(evaluation.names())
-        raise EquimetricError(f"{str(run.model.folder)!r} does not report {metric!r}; it has {known}")
+        names = ", ".join(evaluation.names())
+        raise EquimetricError(f"{str(run.model.folder)!r} does not report {metric!r}; it has {names}")
     return evaluate_part(run.embed(part), evaluation)[metric]
 
 
@@ -76,5 +76,7 @@ def require_round(run: OpenRun, number: int) -> None:
     """Raise an error where a run is not of the round of this number."""
     rounds = run.config.data.rounds
     if rounds is None or rounds.number != number:
-        found = "not of a round" if rounds is None else f"of round {rounds.number}"
-        raise EquimetricError(f"{str(run.model.folder)!r} is {found}; give the runs of round 1, 2, … in their order")
+        description = "not of a round" if rounds is None else f"of round {rounds.number}"
+        raise EquimetricError(
+            f"{str(run.model.folder)!r} is {description}; give the runs of round 1, 2, … in their order"
+        )

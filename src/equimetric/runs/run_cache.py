@@ -1,8 +1,8 @@
-"""What the runs of one process have in common, made once: data, frozen backbones, their features.
+"""Parts that the runs of one process share, made once: data, frozen backbones, their features.
 
 A worker that trains thousands of heads on the same features reads the data, builds and hashes the backbone and checks
-the feature file once. Everything is found by what determines it, configuration and content of files, and only what was
-used last is kept.
+the feature file once. Everything is keyed by the configuration and file contents that determine it, and only the most
+recently used entries are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["LRUCache", "RunCache"]
 Value = TypeVar("Value")
 
 MAX_CACHE_BYTES = 2**30
-"""Bytes of images or features that the data of several folds may take together."""
+"""Bytes of images or features that the data of several folds may take in total."""
 
 
 class LRUCache(Generic[Value]):
@@ -46,25 +46,25 @@ class LRUCache(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key, made unless it is there."""
+        """The value of a key, made where it is missing."""
         value = self._values[key] if key in self._values else make()
         self.put(key, value)
         return value
 
     def put(self, key: Hashable, value: Value) -> None:
-        """Keep a value as the one that was asked for last."""
+        """Keep a value as the most recently used one."""
         self._values[key] = value
         self._values.move_to_end(key)
         while len(self._values) > 1 and (len(self._values) > self.max_items or self._weight() > self.max_bytes):
             self._values.popitem(last=False)
 
     def find(self, key: Hashable) -> Value | None:
-        """The value of a key, where it is there."""
+        """The value of a key; None where it is missing."""
         return self._values.get(key)
 
     def holds(self, value: Value) -> bool:
-        """Whether this very value is there."""
-        return any(one is value for one in self._values.values())
+        """Whether this object is cached."""
+        return any(cached is value for cached in self._values.values())
 
     def drop(self, key: Hashable) -> None:
         """Forget a value."""
@@ -77,32 +77,32 @@ class LRUCache(Generic[Value]):
 class RunCache:
     """Data, frozen backbones and features that the runs of one process share, and checks that passed.
 
-    Runs read these and change none of them. Each run of its own has a new one.
+    Runs read these and change none of them. A run on its own has a new cache.
     """
 
     def __init__(self) -> None:
-        self._data_sets: LRUCache[Dataset] = LRUCache(2, lambda one: count_bytes(one.images))
-        self._data: LRUCache[RunData] = LRUCache(8, lambda one: count_bytes(one.dataset.images))
+        self._data_sets: LRUCache[Dataset] = LRUCache(2, lambda data_set: count_bytes(data_set.images))
+        self._data: LRUCache[RunData] = LRUCache(8, lambda data: count_bytes(data.dataset.images))
         self._backbones: LRUCache[Backbone] = LRUCache(2)
         self._generator_states: LRUCache[Tensor] = LRUCache(256)
         self._features: LRUCache[Tensor] = LRUCache(2, count_bytes)
-        self._feature_data: LRUCache[RunData] = LRUCache(8, lambda one: count_bytes(one.dataset.images))
+        self._feature_data: LRUCache[RunData] = LRUCache(8, lambda data: count_bytes(data.dataset.images))
         self._checked: LRUCache[None] = LRUCache(64)
         self.frozen_files: LRUCache[WrittenFile] = LRUCache(2)
 
     def data(self, config: RunConfig, *, test: bool = True) -> RunData:
         """The data of a configuration, with or without its test rows; the folds of a data set share its images.
 
-        A list or a file of arrays that has changed is read anew, and so are changed images in files, unless the run
+        A list or a file of arrays that has changed is read again, and so are changed images in files, unless the run
         trains on features of them.
         """
-        source = describe_source(config.data)
-        found = self._data_sets.find(source)
-        if found is not None and not config.model.frozen and not is_unchanged(found.images):
+        source = source_cache_key(config.data)
+        cached = self._data_sets.find(source)
+        if cached is not None and not config.model.frozen and not is_unchanged(cached.images):
             self._data_sets.drop(source)
         data_set = self._data_sets.get(source, lambda: load_data_set(config.data))
-        listed = config.data.split and read_stamp(Path(config.data.split.file).expanduser())
-        key = (data_set, config.data.model_dump_json(), listed, config.refit and config.refit.added_parts, test)
+        list_stamp = config.data.split and read_stamp(Path(config.data.split.file).expanduser())
+        key = (data_set, config.data.model_dump_json(), list_stamp, config.refit and config.refit.added_parts, test)
 
         def load() -> RunData:
             data = load_run_data(config.data, config.refit, model=config.model, dataset=data_set)
@@ -110,18 +110,18 @@ class RunCache:
 
         return self._data.get(key, load)
 
-    def backbone(self, config: RunConfig, build: Callable[[], Backbone], *described: int) -> Backbone:
-        """The frozen backbone that `build` makes of the configuration and of the numbers that describe it further.
+    def backbone(self, config: RunConfig, build: Callable[[], Backbone], *details: int) -> Backbone:
+        """The frozen backbone that `build` makes, keyed by the configuration and further `details`.
 
         Torch's generator is seeded, and left as after building, so that a head draws the same weights.
         """
         seed = torch.initial_seed()
-        key = (describe_backbone(config, seed), *described)
-        found = self._backbones.find(key)
-        if found is not None:
+        key = (backbone_cache_key(config, seed), *details)
+        cached = self._backbones.find(key)
+        if cached is not None:
             state = self._generator_states.get((key, seed), lambda: state_after(build))
             torch.set_rng_state(state)
-            return found
+            return cached
         built = build()
         self._backbones.put(key, built)
         self._generator_states.put((key, seed), torch.get_rng_state())
@@ -141,11 +141,11 @@ class RunCache:
         return self._feature_data.get((backbone, data), compute)
 
     def find_features(self, data: RunData, backbone: Backbone | None) -> RunData | None:
-        """What `with_features` gave before, None before that."""
+        """The cached result of `with_features`; None where there is none."""
         return self._feature_data.find((backbone, data))
 
     def holds(self, backbone: Backbone) -> bool:
-        """Whether a backbone is one of those that are shared."""
+        """Whether a backbone is shared by several runs."""
         return self._backbones.holds(backbone)
 
     def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
@@ -153,25 +153,25 @@ class RunCache:
         self._checked.get(key, check)
 
 
-def describe_source(config: DataConfig) -> Hashable:
-    """What determines a data set, whatever its split: its options, and size and times of the files that they name."""
+def source_cache_key(config: DataConfig) -> Hashable:
+    """Key of a data set, whatever its split: its options, and size and times of the files that they name."""
     paths = [config.options.get(option) for option in sorted(path_options(config.name))]
     stamps = tuple(read_stamp(Path(str(path)).expanduser()) for path in paths if path is not None)
     return (config.model_dump_json(include={"name", "options", "weights", "held_out"}), stamps)
 
 
 def is_unchanged(images: Images) -> bool:
-    """Whether images are those that were loaded: in memory they are, in files they may have changed."""
+    """Whether images are as they were loaded: always in memory, while files may have changed."""
     return not isinstance(images, ImageFiles) or images.store.is_unchanged()
 
 
-def describe_backbone(config: RunConfig, seed: int) -> Hashable:
-    """What determines a frozen backbone: its configuration, its weights by content, or the seed of random ones."""
+def backbone_cache_key(config: RunConfig, seed: int) -> Hashable:
+    """Key of a frozen backbone: its configuration, and the content of its weights or the seed of random ones."""
     model, training = config.model, config.training
     file = find_weight_file(model.backbone, model.pretrained)
     weights = hash_file(file) if file is not None else model.pretrained or seed
-    placed = (choose_device(training.device), training.precision, training.channels_last)
-    return (model.backbone, weights, model.pooling, str(model.frozen_batch_norm), placed)
+    placement = (choose_device(training.device), training.precision, training.channels_last)
+    return (model.backbone, weights, model.pooling, str(model.frozen_batch_norm), placement)
 
 
 def state_after(build: Callable[[], Backbone]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Starting a run with the network of another one: backbone and head, not what its objective has learned."""
+"""Starting a run with the network of another one: backbone and head, not the parameters of its objective."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["load_start", "start_weights"]
 
 SPLIT_KEYS = ("fold", "folds", "split_seed", "split", "parts", "held_out")
-"""Keys of [data] that say which classes may be trained on."""
+"""Keys of [data] that determine the training classes."""
 
 
 def start_weights(folder: str) -> Path:
@@ -31,7 +31,7 @@ def start_weights(folder: str) -> Path:
 
 
 def load_start(learner: Learner, config: RunConfig) -> None:
-    """Load the weights of the run that `model.start` names into a new learner; its objective starts afresh.
+    """Load the weights of the run that `model.start` names into a new learner; its objective starts from scratch.
 
     That run must have been trained on none of the test and validation classes of this one.
     """
@@ -43,38 +43,38 @@ def load_start(learner: Learner, config: RunConfig) -> None:
     path = start_weights(config.model.start)
     run = RunFolder(path.parent)
     require_unseen_classes(config.data, run.config(), config.model.start)
-    given = load_all_weights(run)
-    own = learner.state_dict()
+    weights = load_all_weights(run)
+    state = learner.state_dict()
     objectives = tuple(
         f"{name}." for name, module in learner.named_modules() if isinstance(module, Objective | ObjectiveSum)
     )
-    wanted = [name for name in own if not name.startswith(objectives)]
-    for name in wanted:
-        if name not in given or given[name].shape != own[name].shape:
-            found = "has none" if name not in given else f"has shape {tuple(given[name].shape)}"
+    names = [name for name in state if not name.startswith(objectives)]
+    for name in names:
+        if name not in weights or weights[name].shape != state[name].shape:
+            mismatch = "has none" if name not in weights else f"has shape {tuple(weights[name].shape)}"
             raise EquimetricError(
-                f"the network in {config.model.start!r} does not fit: {name} of shape {tuple(own[name].shape)}, where "
-                f"that run {found}; use its [model] and [learner]"
+                f"the network in {config.model.start!r} does not fit: {name} of shape {tuple(state[name].shape)}, "
+                f"where that run {mismatch}; use its [model] and [learner]"
             )
-    learner.load_state_dict({name: given[name] for name in wanted}, strict=False)
+    learner.load_state_dict({name: weights[name] for name in names}, strict=False)
 
 
 def require_unseen_classes(data: DataConfig, source: RunConfig, folder: str) -> None:
     """Raise an error where a run was trained on the same data by another split: on classes that are tested here."""
     if (data.name, data.options) != (source.data.name, source.data.options):
         return
-    different = [f"data.{name}" for name in SPLIT_KEYS if getattr(data, name) != getattr(source.data, name)]
+    differences = [f"data.{name}" for name in SPLIT_KEYS if getattr(data, name) != getattr(source.data, name)]
     if images_set_aside(data) != images_set_aside(source.data):
-        different.append("data.rounds")
+        differences.append("data.rounds")
     if source.refit is not None:
-        different.append("refit")
-    if different:
+        differences.append("refit")
+    if differences:
         raise EquimetricError(
-            f"model.start = {folder!r} was trained with another {different[0]}, so what it has seen may be validated "
+            f"model.start = {folder!r} was trained with another {differences[0]}, so what it has seen may be validated "
             "or tested on here; start from a run of the same split"
         )
 
 
 def images_set_aside(data: DataConfig) -> dict[str, Any] | None:
-    """What decides which images of training classes no round trains on."""
+    """The options that set aside images of training classes for all rounds."""
     return None if data.rounds is None else data.rounds.model_dump(include={"of", "test_share"})

@@ -28,9 +28,9 @@ def wide_angles(pairs: Pairs, *, angle_deg: Acute = 20.0) -> Triplets:
     among_references = squared_among_references(pairs)
     squared = squared_chords(pairs, pairs.similarity)
     anchor, positive = (pairs.positive & pairs.negative.any(1, keepdim=True)).nonzero(as_tuple=True)
-    own = squared[anchor, positive, None]
-    to_midpoint = 2 * squared[anchor] + 2 * among_references[positive] - own
-    wide = own > tan(radians(angle_deg)) ** 2 * to_midpoint
+    squared_positive = squared[anchor, positive, None]
+    to_midpoint = 2 * squared[anchor] + 2 * among_references[positive] - squared_positive
+    wide = squared_positive > tan(radians(angle_deg)) ** 2 * to_midpoint
     row, negative = (pairs.negative[anchor] & wide).nonzero(as_tuple=True)
     return Triplets.from_indices(pairs, anchor[row], positive[row], negative)
 

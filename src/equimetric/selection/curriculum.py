@@ -28,12 +28,12 @@ class Curriculum(Scheduled):
 
     def band(self) -> Band:
         """The lowest and the highest share at this step."""
-        done = min(1.0, int(self.step) / self.curriculum_steps)
-        low, high = ((1 - done) * first + done * last for first, last in zip(self.start, self.end, strict=True))
+        progress = min(1.0, int(self.step) / self.curriculum_steps)
+        low, high = ((1 - progress) * first + progress * last for first, last in zip(self.start, self.end, strict=True))
         return low, high
 
     def band_mask(self, difficulty: Tensor, counts: Tensor) -> Tensor:
-        """Where the difficulty lies in the band; each of the n entries is counted as often as `counts` says.
+        """Mask of difficulties inside the band; each of the n entries is counted as often as `counts` says.
 
         These are the ⌊low · n⌋ + 1st to the ⌈high · n⌉-th easiest, and those that tie with either.
         """
@@ -43,14 +43,14 @@ class Curriculum(Scheduled):
         )
 
 
-def check_band(name: str, given: Any) -> Band:
-    """Two rising shares."""
+def check_band(name: str, band: Any) -> Band:
+    """Check two rising fractions."""
     try:
-        low, high = map(float, given)
+        low, high = map(float, band)
     except (TypeError, ValueError):
         low, high = nan, nan
     if not 0 <= low < high <= 1:
-        raise EquimetricError(f"{name} of a curriculum must be two rising shares such as (0.0, 0.5), got {given!r}")
+        raise EquimetricError(f"{name} of a curriculum must be two rising shares such as (0.0, 0.5), got {band!r}")
     return low, high
 
 
@@ -69,10 +69,10 @@ class PairCurriculum(Curriculum):
 
     def forward(self, pairs: Pairs) -> Pairs:
         """The pairs of this step's band."""
-        similarity, counted = pairs.similarity.detach(), pairs.count_queries()
+        similarity, weighted = pairs.similarity.detach(), pairs.apply_query_weight()
         return pairs.keep(
-            positive=self.band_mask(-similarity, counted.multiplicity(pairs.positive)),
-            negative=self.band_mask(similarity, counted.multiplicity(pairs.negative)),
+            positive=self.band_mask(-similarity, weighted.multiplicity(pairs.positive)),
+            negative=self.band_mask(similarity, weighted.multiplicity(pairs.negative)),
         )
 
 
@@ -95,8 +95,8 @@ class TripletCurriculum(Curriculum):
 
     def forward(self, pairs: Pairs) -> Triplets:
         """The triples of this step's band."""
-        every = TripletBand(pairs).triplets()
-        difficulty, queries = round_ties(every.violation()), pairs.query_weight
-        counts = torch.ones_like(difficulty) if every.weight is None else every.weight
-        kept = self.band_mask(difficulty, counts if queries is None else counts * queries[every.anchor])
-        return Triplets.from_indices(pairs, every.anchor[kept], every.positive[kept], every.negative[kept])
+        triplets = TripletBand(pairs).triplets()
+        difficulty, queries = round_ties(triplets.violation()), pairs.query_weight
+        counts = torch.ones_like(difficulty) if triplets.weight is None else triplets.weight
+        mask = self.band_mask(difficulty, counts if queries is None else counts * queries[triplets.anchor])
+        return Triplets.from_indices(pairs, triplets.anchor[mask], triplets.positive[mask], triplets.negative[mask])

@@ -13,7 +13,7 @@ from equimetric.pairs import Pairs, Triplets
 from equimetric.search_space import Uniform
 
 Distance = Annotated[float, Range(0.0, 2.0, without_low=True)]
-"""Of two unit vectors."""
+"""A distance of two unit vectors."""
 
 
 def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 1.4) -> Tensor:

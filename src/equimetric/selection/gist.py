@@ -23,7 +23,7 @@ MARGINS = ("absolute", "relative")
     known_as=("GISTEmbed", "GISTEmbedLoss", "FalseNegativeMasking"),
 )
 class GuidedNegatives(nn.Module):
-    """All positives, and the negatives that a guide does not find closer to the anchor than its closest positive.
+    """Keep all positives, and negatives that a guide does not find closer to the anchor than its closest positive.
 
     A negative n of anchor a is left out where g_an > max_p g_ap − margin, or with margin_kind='relative' where
     g_an > (1 − margin) max_p g_ap: it is likely a positive without the label. The guide's similarities g are those of
@@ -47,7 +47,7 @@ class GuidedNegatives(nn.Module):
         if guide is not None and not (isinstance(guide, Tensor) and guide.ndim == 2 and guide.is_floating_point()):
             raise EquimetricError("guide must be a matrix of floating-point vectors, one for each training image")
         self.margin, self.margin_kind = margin, margin_kind
-        # No part of the state: it is given, not learned.
+        # Not part of the state: it is an argument, not learned.
         self.register_buffer("guide", None if guide is None else ops.unit(guide.detach()), persistent=False)
 
     def forward(self, pairs: Pairs) -> Pairs:

@@ -9,7 +9,7 @@ from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
 ROUNDING = 1e-9
-"""Of share · number, so that 0.2 of 5 pairs is one pair."""
+"""Tolerance of share · n, so that 0.2 of 5 pairs is one pair."""
 
 
 @selection(
@@ -24,10 +24,10 @@ def hardest_share(pairs: Pairs, *, share: UnitFraction = 0.5) -> Pairs:
     Of n positives those at least as far as the ⌈share · n⌉-th farthest, of the negatives those at least as close as
     the ⌈share · n⌉-th closest; pairs that tie with the last one are kept, too.
     """
-    similarity, counted = pairs.similarity.detach(), pairs.count_queries()
+    similarity, weighted = pairs.similarity.detach(), pairs.apply_query_weight()
     return pairs.keep(
-        positive=similarity <= weighted_quantile(similarity, counted.multiplicity(pairs.positive), share),
-        negative=similarity >= -weighted_quantile(-similarity, counted.multiplicity(pairs.negative), share),
+        positive=similarity <= weighted_quantile(similarity, weighted.multiplicity(pairs.positive), share),
+        negative=similarity >= -weighted_quantile(-similarity, weighted.multiplicity(pairs.negative), share),
     )
 
 
@@ -35,7 +35,7 @@ def weighted_quantile(values: Tensor, counts: Tensor, share: float) -> Tensor:
     """The ⌈share · n⌉-th smallest of n values, each counted as often as `counts` says; −∞ where that is none."""
     present = counts > 0
     ascending, order = values[present].sort()
-    counted = counts[present][order].cumsum(0)
-    wanted = share * counted[-1:] * (1 - ROUNDING)
-    reached = ascending[counted >= wanted] if share > 0 else ascending[:0]
-    return torch.cat([reached, values.new_full((1,), -torch.inf)])[0]
+    cumulative = counts[present][order].cumsum(0)
+    target = share * cumulative[-1:] * (1 - ROUNDING)
+    candidates = ascending[cumulative >= target] if share > 0 else ascending[:0]
+    return torch.cat([candidates, values.new_full((1,), -torch.inf)])[0]

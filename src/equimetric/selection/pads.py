@@ -66,10 +66,10 @@ class Pads(nn.Module):
         self.generator = generator
         edges = torch.linspace(low, high, n_support, dtype=torch.float64)
         # The reference implementation takes 2 / n_support beyond a bin's left edge for its centre.
-        at_start = (edges[:-1] + 2 / n_support - mu).abs() <= half_width
+        initial_support = (edges[:-1] + 2 / n_support - mu).abs() <= half_width
         self.register_buffer("inner_edges", edges[1:-1].to(torch.get_default_dtype()), persistent=False)
         self.register_buffer("distribution", torch.zeros(n_support - 1))
-        self.set_distribution(torch.where(at_start, 1.0, 1e-15))
+        self.set_distribution(torch.where(initial_support, 1.0, 1e-15))
 
     def set_distribution(self, probabilities: Tensor) -> None:
         """Draw from these (bins,) probabilities from now on; they need not sum to 1."""
@@ -95,17 +95,17 @@ class Pads(nn.Module):
         if pairs.geometry is None:
             raise EquimetricError("PADS needs pairs that know their geometry, for their distances on the unit sphere")
         distance = pairs.geometry.chord(pairs.similarity.detach())
-        candidates = pairs.mask | pairs.own_column() if self.include_pos else pairs.negative
+        candidates = pairs.mask | pairs.self_mask() if self.include_pos else pairs.negative
         weight = pairs.multiplicity(candidates) * self.distribution.to(distance)[self.bins(distance)]
         total = weight.sum(1, keepdim=True)
         return weight / torch.where(total > 0, total, torch.ones_like(total))
 
     def forward(self, pairs: Pairs) -> OwnClassTriplets:
-        """One triple for each anchor that has a positive."""
-        pool = pairs.positive | pairs.own_column() if self.include_same else pairs.positive
+        """Draw one triple for each anchor that has a positive."""
+        pool = pairs.positive | pairs.self_mask() if self.include_same else pairs.positive
         anchor = pairs.positive.any(1).nonzero()[:, 0]
         positive = ops.special.draw_columns(pairs.multiplicity(pool)[anchor], self.generator)
         probabilities = self.probabilities(pairs)[anchor].scatter(1, positive[:, None], 0.0)
-        possible = (probabilities > 0).any(1)
-        anchor, positive, probabilities = anchor[possible], positive[possible], probabilities[possible]
+        drawable = (probabilities > 0).any(1)
+        anchor, positive, probabilities = anchor[drawable], positive[drawable], probabilities[drawable]
         return OwnClassTriplets(pairs, anchor, positive, ops.special.draw_columns(probabilities, self.generator))

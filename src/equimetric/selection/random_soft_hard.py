@@ -10,9 +10,9 @@ from equimetric.pairs import Pairs, Triplets
 from equimetric.search_space import Uniform
 
 
-def fallback_mask(mask: Tensor, otherwise: Tensor) -> Tensor:
-    """The rows of a mask, those of another where a row is empty."""
-    return torch.where(mask.any(1, keepdim=True), mask, otherwise)
+def fallback_mask(mask: Tensor, fallback: Tensor) -> Tensor:
+    """The rows of a mask, and those of `fallback` where a row is empty."""
+    return torch.where(mask.any(1, keepdim=True), mask, fallback)
 
 
 @selection(
@@ -55,10 +55,10 @@ def random_semihard(
     """
     anchor = (ops.has_any(pairs.positive) & ops.has_any(pairs.negative)).nonzero()[:, 0]
     positive = ops.special.draw_columns(pairs.multiplicity(pairs.positive)[anchor], generator)
-    own = torch.zeros_like(pairs.similarity[:, :1])
-    own[anchor] = pairs.similarity.detach()[anchor, positive, None]
-    violation = pairs.similarity.detach() - own
-    inside = -(pairs.default_margin() if margin is None else margin)
-    semihard = pairs.negative & (violation > inside) & (violation < 0)
+    positive_similarity = torch.zeros_like(pairs.similarity[:, :1])
+    positive_similarity[anchor] = pairs.similarity.detach()[anchor, positive, None]
+    violation = pairs.similarity.detach() - positive_similarity
+    lower_bound = -(pairs.default_margin() if margin is None else margin)
+    semihard = pairs.negative & (violation > lower_bound) & (violation < 0)
     negative = ops.special.draw_columns(pairs.multiplicity(fallback_mask(semihard, pairs.negative))[anchor], generator)
     return Triplets(pairs, anchor, positive, negative)

@@ -40,18 +40,18 @@ def spectral_switch(
     """
     switched = torch.rand(len(pairs.similarity), 1, device=pairs.similarity.device, generator=generator) < p_switch
     anchor, pushed = (pairs.positive & switched).nonzero(as_tuple=True)
-    itself = pairs.own_column()
-    if not itself[anchor].any(1).all():
+    self_mask = pairs.self_mask()
+    if not self_mask[anchor].any(1).all():
         raise EquimetricError(
             "the spectral switch needs every query among its references, as its own positive; use references='batch'"
         )
-    pushing = pairs.weight[anchor, pushed] if pairs.weight is not None else None
+    pushed_weight = pairs.weight[anchor, pushed] if pairs.weight is not None else None
     unswitched = pairs.replace(positive=pairs.positive & ~switched)
-    drawn = distance_weighted(unswitched, cutoff=cutoff, upper=upper, generator=generator)
+    sampled = distance_weighted(unswitched, cutoff=cutoff, upper=upper, generator=generator)
     return OwnClassTriplets(
         pairs,
-        torch.cat([drawn.anchor, anchor]),
-        torch.cat([drawn.positive, itself.to(torch.uint8).argmax(1)[anchor]]),
-        torch.cat([drawn.negative, pushed]),
-        None if drawn.weight is None or pushing is None else torch.cat([drawn.weight, pushing]),
+        torch.cat([sampled.anchor, anchor]),
+        torch.cat([sampled.positive, self_mask.to(torch.uint8).argmax(1)[anchor]]),
+        torch.cat([sampled.negative, pushed]),
+        None if sampled.weight is None or pushed_weight is None else torch.cat([sampled.weight, pushed_weight]),
     )

@@ -28,21 +28,21 @@ def uniform_histogram(
     neg_per_bin: PositiveInt = 10,
     generator: torch.Generator | None = None,
 ) -> Pairs:
-    """From every bin of a histogram of distances the same number of pairs, drawn with replacement.
+    """Draw the same number of pairs, with replacement, from every bin of a histogram of distances.
 
     `num_bins` bins of equal width span the distances of the positives, as many those of the negatives; of each bin
     that is not empty `pos_per_bin` or `neg_per_bin` pairs are drawn. A pair counts as often as it is drawn. Draws from
     torch's global generator unless one is given.
     """
     similarity = pairs.similarity.detach()
-    drawn = torch.zeros_like(similarity)
+    draw_counts = torch.zeros_like(similarity)
     for mask, per_bin in ((pairs.positive, pos_per_bin), (pairs.negative, neg_per_bin)):
         indices = mask.reshape(-1).nonzero()[:, 0]
         if len(indices):
             counts = pairs.multiplicity(mask).reshape(-1)[indices]
-            chosen = draw_by_bin(pairs.distance().detach().reshape(-1)[indices], counts, num_bins, per_bin, generator)
-            drawn.view(-1).index_add_(0, indices[chosen], torch.ones_like(chosen, dtype=drawn.dtype))
-    return pairs.replace(weight=drawn)
+            sampled = draw_by_bin(pairs.distance().detach().reshape(-1)[indices], counts, num_bins, per_bin, generator)
+            draw_counts.view(-1).index_add_(0, indices[sampled], torch.ones_like(sampled, dtype=draw_counts.dtype))
+    return pairs.replace(weight=draw_counts)
 
 
 def draw_by_bin(
@@ -54,12 +54,12 @@ def draw_by_bin(
     # Distances that are not finite fall into the first bin: the objective passes them on.
     bins = ((distance - low) / width).nan_to_num(0.0).floor().clamp(0, num_bins - 1).long()
     order = bins.argsort(stable=True)
-    numbers = torch.bincount(bins)
-    last = numbers.cumsum(0)[numbers > 0] - 1
+    bin_sizes = torch.bincount(bins)
+    last = bin_sizes.cumsum(0)[bin_sizes > 0] - 1
     # A draw is a number between the prefix sums of a bin's multiplicities.
-    ends = counts.double()[order].cumsum(0)
-    high_end = ends[last]
-    low_end = torch.cat([torch.zeros_like(high_end[:1]), high_end[:-1]])
-    share = torch.rand(len(last), per_bin, dtype=torch.float64, device=distance.device, generator=generator)
-    wanted = low_end[:, None] + share * (high_end - low_end)[:, None]
-    return order[torch.searchsorted(ends, wanted.flatten(), right=True).clamp_max(len(order) - 1)]
+    cumulative = counts.double()[order].cumsum(0)
+    upper = cumulative[last]
+    lower = torch.cat([torch.zeros_like(upper[:1]), upper[:-1]])
+    fraction = torch.rand(len(last), per_bin, dtype=torch.float64, device=distance.device, generator=generator)
+    targets = lower[:, None] + fraction * (upper - lower)[:, None]
+    return order[torch.searchsorted(cumulative, targets.flatten(), right=True).clamp_max(len(order) - 1)]

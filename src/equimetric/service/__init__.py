@@ -2,18 +2,18 @@
 
 May use deployment, gallery and everything before them; needs the extra `serve`.
 
-* `problems`    what a request is refused with: a status and one sentence
-* `limits`      how large, how many and how slow requests may be
-* `access`      API keys, and which sites a browser may call from
-* `uploads`     from the bytes of an upload to pixels, or the reason why not
-* `batching`    concurrent calls, computed together
-* `shared_gallery`  a gallery that other threads and processes change
+* `problems`    error responses: a status and one sentence
+* `limits`      size, number and duration of requests
+* `access`      API keys, and sites that a browser may call from
+* `uploads`     decodes the bytes of an upload to pixels
+* `batching`    batches concurrent calls
+* `shared_gallery`  a gallery that other threads and processes may change
 * `backend`     `ServedGallery`: the gallery and its verified model
 * `thumbnails`  small pictures of gallery items
-* `answers`     what responses look like
+* `responses`   schemas of the responses
 * `routes`      one function per endpoint
-* `metrics`     what Prometheus reads
-* `pages`       the page to try it, and the reference of the API
-* `app`         all of it as one application
-* `server`      runs it until it is told to stop
+* `metrics`     metrics for Prometheus
+* `pages`       the demo page, and the reference of the API
+* `app`         the FastAPI application
+* `server`      runs it until a signal stops it
 """

@@ -1,4 +1,4 @@
-"""Who may call: holders of an API key, and pages of this site."""
+"""Access control: holders of an API key, and pages of this site."""
 
 import hashlib
 import hmac
@@ -19,16 +19,16 @@ __all__ = ["AccessMiddleware", "AccessRules", "is_loopback", "read_keys"]
 
 MIN_KEY_LENGTH = 16
 PUBLIC_PATHS = frozenset({"/", "/health", "/docs", "/openapi.json"})
-"""What needs no key; files of the page begin with /assets/."""
+"""Paths that need no key; files of the page begin with /assets/."""
 
 
 @dataclass(frozen=True)
 class AccessRules:
-    """Who may call a service.
+    """Access rules of a service.
 
-    keys       of which a caller needs one; none: no key is needed
-    hosts      names by which the service may be called; None: any. Where no key is needed, a page on the internet
-               could otherwise name this machine and call it from the browser of somebody who works here
+    keys       accepted API keys; empty: no key is needed
+    hosts      accepted Host headers; None: any. Without a key, a page on the internet could otherwise reach this
+               machine from a user's browser (DNS rebinding)
     read_only  whether the gallery may not be changed
     """
 
@@ -53,9 +53,9 @@ class AccessRules:
             )
         return cls(tuple(keys), None, read_only)
 
-    def accepts_key(self, given: str) -> bool:
-        """Whether a caller's key is one of these; takes the same time for all that are not."""
-        digest = hashlib.sha256(given.encode()).digest()
+    def accepts_key(self, candidate: str) -> bool:
+        """Whether a caller's key is accepted, compared in constant time."""
+        digest = hashlib.sha256(candidate.encode()).digest()
         matches = [hmac.compare_digest(digest, hashlib.sha256(key.encode()).digest()) for key in self.keys]
         return any(matches)
 
@@ -88,10 +88,10 @@ class AccessMiddleware:
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and path != "/":
             return 403, "pages of other sites may not call this service; call it from a program"
         if self.rules.keys and path not in PUBLIC_PATHS and not path.startswith("/assets/"):
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not self.rules.accepts_key(given.strip()):
-                what = "a key is needed" if not given else "this key is not accepted"
-                return 401, f"{what}; send the header 'Authorization: Bearer KEY'"
+            scheme, _, key = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not self.rules.accepts_key(key.strip()):
+                reason = "a key is needed" if not key else "this key is not accepted"
+                return 401, f"{reason}; send the header 'Authorization: Bearer KEY'"
         return None
 
 

@@ -16,7 +16,7 @@ from equimetric.data.decoding import available_cores
 from equimetric.deployment.bulk import LABEL
 from equimetric.deployment.embedder import Embedder
 from equimetric.deployment.gallery_models import load_gallery_model
-from equimetric.deployment.indexing import CONTENT, IMAGE_HASH, item_metadata, stored_output
+from equimetric.deployment.indexing import CONTENT, IMAGE_HASH, gallery_output, item_metadata
 from equimetric.deployment.runtimes import RuntimeName
 from equimetric.deployment.searching import NamedMatch, answer_queries, query_output
 from equimetric.errors import quote
@@ -34,7 +34,7 @@ from equimetric.service.uploads import decode_upload
 __all__ = ["NewItem", "ServedGallery"]
 
 MAX_BATCH_IMAGES = 32
-"""Images that a network computes at a time: more are no faster, and the first would wait for the last."""
+"""Images per batch of the network: more are no faster, and the first would wait for the last."""
 
 Vector: TypeAlias = NDArray[np.float32]
 Result = TypeVar("Result")
@@ -84,23 +84,23 @@ class ServedGallery:
     ) -> ServedGallery:
         """A gallery with the model that it was made with, which is verified first.
 
-        model  its folder, where it is not at its recorded place
+        model  folder of the model, if it has moved
         """
         return cls(folder, load_gallery_model(Gallery.open(folder), model, runtime=runtime), limits, metrics)
 
     @property
     def certificates(self) -> tuple[AnyCertificate, ...]:
-        """Those of the gallery; the first decides what a search accepts."""
+        """The gallery's certificates; the first one decides searches."""
         return self.reader.gallery.certificates
 
     def warm_up(self) -> None:
-        """Do once what takes longer the first time, before anybody waits for it."""
+        """Run the network and a search once, because the first call is slower."""
         preprocessing = self.model.preprocessing
         grey = np.full((preprocessing.channels, preprocessing.size, preprocessing.size), 128, np.uint8)
         self._search_batch([(outputs[query_output(self.model)], 1) for outputs in self._compute_batch([grey])])
 
     def close(self) -> None:
-        """Finish what is at work."""
+        """Finish pending work and stop the threads."""
         for pool in (self._decoding, self._computing, self._reading, self._writing):
             pool.shutdown()
 
@@ -117,7 +117,7 @@ class ServedGallery:
         return await self._search((await self._query(content), k))
 
     async def identify(self, content: bytes) -> Identity:
-        """Who an image shows, by the certificate of identification."""
+        """The identity that an image shows, by the certificate of identification."""
         query = await self._query(content)
         return (await self.read(lambda gallery: gallery.identify(query[None])))[0]
 
@@ -134,12 +134,12 @@ class ServedGallery:
     async def compare(self, first: bytes, second: bytes) -> tuple[float, bool]:
         """Score of two images, and whether they are accepted as the same."""
         outputs = await asyncio.gather(self.embed(first), self.embed(second))
-        query, item = outputs[0][query_output(self.model)], outputs[1][stored_output(self.model)]
+        query, item = outputs[0][query_output(self.model)], outputs[1][gallery_output(self.model)]
         return await self.read(lambda gallery: decide_pair(gallery, query, item[None]))
 
     async def add(self, item: NewItem) -> None:
         """Add an image; on return it is on the disk."""
-        vector = (await self.embed(item.content))[stored_output(self.model)]
+        vector = (await self.embed(item.content))[gallery_output(self.model)]
         await self._add((item, vector))
 
     async def remove(self, ids: Sequence[str]) -> None:
@@ -153,45 +153,45 @@ class ServedGallery:
         await asyncio.get_running_loop().run_in_executor(self._writing, work)
 
     async def read(self, work: Callable[[Gallery], Result]) -> Result:
-        """Read the gallery as it is now, whoever changed it."""
+        """Read the current state of the gallery, including changes of others."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reading, lambda: work(self.reader.refresh()))
 
     async def image_file(self, item: str) -> Path:
-        """Where the image of an item is."""
+        """Path of an item's image."""
 
         def find(gallery: Gallery) -> Path | None:
             require_items(gallery, [item])
             return self.reader.image_file(item)
 
-        found = await self.read(find)
-        if found is None or not found.is_file():
+        file = await self.read(find)
+        if file is None or not file.is_file():
             raise RefusedError(404, f"the image of {quote(item)} is not on this machine; only its vector is")
-        return found
+        return file
 
     async def _query(self, content: bytes) -> Vector:
         return (await self.embed(content))[query_output(self.model)]
 
     def _compute_batch(self, pixels: list[NDArray[np.uint8]]) -> list[dict[str, Vector]]:
         outputs = {name: rows.numpy() for name, rows in self.model.compute(np.stack(pixels)).items()}
-        return [{name: rows[number] for name, rows in outputs.items()} for number in range(len(pixels))]
+        return [{name: rows[index] for name, rows in outputs.items()} for index in range(len(pixels))]
 
-    def _search_batch(self, asked: list[tuple[Vector, int]]) -> list[tuple[str | None, tuple[NamedMatch, ...]]]:
-        max_k = max(k for _, k in asked)
-        found = answer_queries(self.reader.refresh(), np.stack([query for query, _ in asked]), k=max_k)
-        return [(name, matches[:k]) for (name, matches), (_, k) in zip(found, asked, strict=True)]
+    def _search_batch(self, requests: list[tuple[Vector, int]]) -> list[tuple[str | None, tuple[NamedMatch, ...]]]:
+        max_k = max(k for _, k in requests)
+        answers = answer_queries(self.reader.refresh(), np.stack([query for query, _ in requests]), k=max_k)
+        return [(name, matches[:k]) for (name, matches), (_, k) in zip(answers, requests, strict=True)]
 
     def _add_batch(self, items: list[tuple[NewItem, Vector]]) -> list[Exception | None]:
         """Add all that can be added in one commit."""
         gallery = self.writer.refresh()
         label = gallery.identity or (LABEL if LABEL in self.writer.columns else None)
         problems = find_problems(gallery, [item for item, _ in items], takes_labels=label is not None)
-        good = [one for one, problem in zip(items, problems, strict=True) if problem is None]
-        if good:
-            added = [item for item, _ in good]
-            vectors = np.stack([vector for _, vector in good])
-            metadata = describe_items(gallery, added, self.writer.columns, label)
-            gallery.add(vectors, [item.id for item in added], metadata)
+        valid = [item for item, problem in zip(items, problems, strict=True) if problem is None]
+        if valid:
+            new_items = [item for item, _ in valid]
+            vectors = np.stack([vector for _, vector in valid])
+            metadata = describe_items(gallery, new_items, self.writer.columns, label)
+            gallery.add(vectors, [item.id for item in new_items], metadata)
         return problems
 
 
@@ -206,24 +206,24 @@ def decide_pair(gallery: Gallery, query: Vector, item: list[str] | Vector) -> tu
 
 def require_items(gallery: Gallery, ids: Sequence[str]) -> None:
     """Raise an error unless all ids are in the gallery."""
-    missing = next((one for one in ids if one not in gallery), None)
+    missing = next((item for item in ids if item not in gallery), None)
     if missing is not None:
         raise RefusedError(404, f"there is no item {quote(missing)} in the gallery; give the id of one that is")
 
 
 def find_problems(gallery: Gallery, items: Sequence[NewItem], *, takes_labels: bool) -> list[Exception | None]:
-    """Why each of the items cannot be added, or None."""
+    """For each item, the error that prevents adding it, or None."""
     problems: list[Exception | None] = []
-    seen: set[str] = set()
+    batch_ids: set[str] = set()
     for item in items:
         problem = None
-        if item.id in seen or item.id in gallery:
+        if item.id in batch_ids or item.id in gallery:
             problem = RefusedError(409, f"the id {quote(item.id)} is in use; give another, or remove that item")
         elif item.label is None and gallery.identity is not None:
             problem = RefusedError(409, "items of this gallery are named by a label; send the field 'label'")
         elif item.label is not None and not takes_labels:
             problem = RefusedError(409, "items of this gallery have no labels; leave the field 'label' out")
-        seen.add(item.id)
+        batch_ids.add(item.id)
         problems.append(problem)
     return problems
 
@@ -233,13 +233,13 @@ def describe_items(
 ) -> dict[str, Any]:
     """Metadata of items that came over the network: they have no file, so that none can be read by naming it.
 
-    columns  of the gallery; none before the first item
+    columns  columns of the gallery; none before the first item
     label    the column of labels
     """
     contents = [f"{IMAGE_HASH}:{hashlib.sha256(item.content).hexdigest()}" for item in items]
     labels = [item.label for item in items]
     if not columns and label in (None, LABEL):
-        named = [one for one in labels if one is not None]
-        return item_metadata(gallery, labels=named or None, files=[None] * len(items), contents=contents)
-    known = {CONTENT: contents, label: labels}
-    return {name: known.get(name, [None] * len(items)) for name in columns or [str(label)]}
+        known_labels = [item_label for item_label in labels if item_label is not None]
+        return item_metadata(gallery, labels=known_labels or None, files=[None] * len(items), contents=contents)
+    values = {CONTENT: contents, label: labels}
+    return {name: values.get(name, [None] * len(items)) for name in columns or [str(label)]}

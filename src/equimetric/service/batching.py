@@ -1,4 +1,4 @@
-"""Concurrent calls, computed together: while one batch is at work, the next one gathers."""
+"""Batch concurrent calls: while one batch is computed, the next one collects."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Item, Result]):
-    """Calls `work` in a single thread with what waits, at most `max_batch` items at a time.
+    """Calls `work` in a single thread with the waiting items, at most `max_batch` at a time.
 
     A single call never waits for others to come, and nothing that comes while a batch is computed waits longer than
     that. `work` returns one result for each item; an exception in place of a result is raised to the caller of that
@@ -39,10 +39,10 @@ class Batcher(Generic[Item, Result]):
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._empty())
+            self._worker = asyncio.create_task(self._drain())
         return await future
 
-    async def _empty(self) -> None:
+    async def _drain(self) -> None:
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(self.max_batch, len(self._waiting)))]
             self.observe(len(batch))

@@ -1,4 +1,4 @@
-"""How large, how many and how slow requests may be."""
+"""Limits on size, number and duration of requests."""
 
 import asyncio
 import time
@@ -12,19 +12,19 @@ __all__ = ["Limits", "RequestLimitMiddleware"]
 
 MEGABYTE = 10**6
 DRAIN_FACTOR = 8
-"""How many times the limit a client may send on, so that it reads why it is refused."""
+"""Multiple of the limit that is still read, so that a client receives the error response."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a service accepts.
+    """Limits of a service.
 
     body        bytes of a request
-    pixels      of an image, width × height
-    images      of one request
-    neighbours  that a search may ask for
-    requests    answered at a time; more are told to come back
-    seconds     that a client may take to send a request
+    pixels      pixels of an image, width × height
+    images      images of one request
+    neighbours  largest k of a search
+    requests    answered at a time; more get status 503
+    seconds     to receive a request
     """
 
     body: int = 20 * MEGABYTE
@@ -76,7 +76,7 @@ class LimitedBody:
 
     @property
     def sentence(self) -> str:
-        """What a client is told that sends too much."""
+        """The error message for a request that is too large."""
         return f"the request is larger than {self.limits.body / MEGABYTE:.4g} MB; send a smaller image"
 
     async def receive(self) -> Message:
@@ -88,7 +88,7 @@ class LimitedBody:
         return message
 
     async def drain(self) -> None:
-        """Read on without keeping anything: a client that still sends does not listen."""
+        """Read and discard the rest: a client that still sends does not read the response."""
         while not self.finished and self.read < DRAIN_FACTOR * self.limits.body:
             await self._next()
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads: requests, their time, batches, and the memory of the process."""
+"""Metrics for Prometheus: requests, their time, batches, and the memory of the process."""
 
 import time
 from collections.abc import Callable
@@ -11,11 +11,11 @@ __all__ = ["MetricsMiddleware", "ServiceMetrics"]
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 UNKNOWN_PATH = "other"
-"""In place of an address that does not exist, of which there is no end."""
+"""Label of unknown addresses, whose number is unbounded."""
 
 
 class ServiceMetrics:
-    """The figures of one service, apart from those of others in the same process."""
+    """The metrics of one service, separate from those of others in the same process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -36,7 +36,7 @@ class ServiceMetrics:
         self.items = Gauge("equimetric_gallery_items", "Items in the gallery", registry=self.registry)
 
     def observe_batch(self, work: str) -> Callable[[int], None]:
-        """What to call with the size of a batch."""
+        """The callback that records the size of a batch."""
         return self.batches.labels(work).observe
 
     def text(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The page to try a gallery, and the reference of the API: files of this package, nothing from the network."""
+"""The demo page of a gallery, and the reference of the API: files of this package, nothing from the network."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -28,7 +28,7 @@ HEADERS = {
 
 
 class SecurityHeadersMiddleware:
-    """Adds to every response what keeps browsers from doing more than it says."""
+    """Adds security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -83,10 +83,10 @@ def render_reference(document: Mapping[str, Any]) -> str:
 
 
 def resolve(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a schema refers to, or the schema itself."""
+    """Follow the reference of a schema, if it is one."""
     name = schema.get("$ref", "").rpartition("/")[2]
-    found: Mapping[str, Any] = document["components"]["schemas"][name] if name else schema
-    return found
+    resolved: Mapping[str, Any] = document["components"]["schemas"][name] if name else schema
+    return resolved
 
 
 def describe_schema(schema: Mapping[str, Any]) -> str:
@@ -94,11 +94,11 @@ def describe_schema(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:
-        return " or ".join(describe_schema(one) for one in schema["anyOf"])
+        return " or ".join(describe_schema(option) for option in schema["anyOf"])
     if "contentMediaType" in schema:
         return "file"
     if schema.get("type") == "array":
         return f"{describe_schema(schema['items'])}, one or several"
     bounds = {"minimum": "at least", "maximum": "at most"}
-    words = [f"{bounds[key]} {schema[key]}" for key in bounds if key in schema]
-    return " ".join([str(schema.get("type", "any")), *words])
+    limits = [f"{bounds[key]} {schema[key]}" for key in bounds if key in schema]
+    return " ".join([str(schema.get("type", "any")), *limits])

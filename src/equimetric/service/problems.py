@@ -1,4 +1,4 @@
-"""What a request is refused with: a status, and one sentence that says what is wrong and what to do."""
+"""Error responses: a status, and one sentence that says what is wrong and what to do."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,11 +19,11 @@ SENTENCES = {
     404: "there is nothing at this address; see /docs for those that exist",
     405: "this address does not take that method; see /docs for those it takes",
 }
-"""For what the framework refuses by itself."""
+"""Messages for errors that the framework raises itself."""
 
 
 class Problem(BaseModel):
-    """Why a request is refused."""
+    """The body of an error response."""
 
     detail: str = Field(description="One sentence that says what is wrong and what to do.")
 
@@ -45,8 +45,8 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> JSONResponse:
-        known = isinstance(error, RefusedError) or error.status_code not in SENTENCES
-        sentence = error.detail if known else SENTENCES[error.status_code]
+        has_detail = isinstance(error, RefusedError) or error.status_code not in SENTENCES
+        sentence = error.detail if has_detail else SENTENCES[error.status_code]
         return problem_response(error.status_code, sentence, error.headers)
 
     @app.exception_handler(RequestValidationError)
@@ -69,9 +69,9 @@ def handle_problems(app: FastAPI) -> None:
 def describe_invalid(errors: Sequence[Any]) -> str:
     """The first of the errors that a request has, as a sentence."""
     first = errors[0]
-    place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
+    location = ".".join(str(part) for part in first["loc"][1:]) or "the body"
     if first["type"] == "missing":
-        return f"{place} is missing; send it as a field of the form"
-    given = first.get("input")
-    value = f" is {quote(given)}" if isinstance(given, str | int | float) else ""
-    return f"{place}{value}: {first['msg'].lower()}; see /docs"
+        return f"{location} is missing; send it as a field of the form"
+    input_value = first.get("input")
+    value = f" is {quote(input_value)}" if isinstance(input_value, str | int | float) else ""
+    return f"{location}{value}: {first['msg'].lower()}; see /docs"

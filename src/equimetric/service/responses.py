@@ -1,4 +1,4 @@
-"""What the responses of the service look like."""
+"""Schemas of the service's responses."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ Id: TypeAlias = Annotated[str, Query(min_length=1, max_length=MAX_ID_LENGTH, des
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ways in which an endpoint refuses."""
+    """The error responses of an endpoint."""
     return {status: {"model": Problem, "description": PROBLEMS[status]} for status in sorted(statuses)}
 
 
@@ -78,9 +78,9 @@ def add_embed(router: APIRouter, served: ServedGallery) -> None:
         image: Annotated[list[UploadFile], File(min_length=1, max_length=limits.images, description="Image files.")],
     ) -> Embeddings:
         """The vectors of one or several images."""
-        contents = [await one.read() for one in image]
+        contents = [await upload.read() for upload in image]
         outputs = await asyncio.gather(*(served.embed(content) for content in contents))
-        vectors = [EmbeddedImage(**{name: row.tolist() for name, row in one.items()}) for one in outputs]
+        vectors = [EmbeddedImage(**{name: row.tolist() for name, row in output.items()}) for output in outputs]
         return Embeddings(model=served.model.model, dimension=served.model.dim, images=vectors)
 
 
@@ -95,8 +95,8 @@ def add_search(router: APIRouter, served: ServedGallery) -> None:
     ) -> SearchResponse:
         """The items closest to an image, exactly, and the name that the certificate accepts."""
         name, matches = await served.search(await image.read(), k)
-        found = [FoundItem(id=m.id, name=m.name, score=m.score, accepted=m.accepted) for m in matches]
-        return SearchResponse(**decided[served.certificates[0].task], name=name, matches=found)
+        items = [FoundItem(id=m.id, name=m.name, score=m.score, accepted=m.accepted) for m in matches]
+        return SearchResponse(**decided[served.certificates[0].task], name=name, matches=items)
 
 
 def add_identify(router: APIRouter, served: ServedGallery) -> None:
@@ -106,8 +106,8 @@ def add_identify(router: APIRouter, served: ServedGallery) -> None:
     @router.post("/identify", tags=["Images"], responses=problems(*UPLOAD, 409))
     async def identify(image: Image) -> IdentifyResponse:
         """Who an image shows, or null for a stranger; needs a certificate of identification."""
-        found = await served.identify(await image.read())
-        return IdentifyResponse(**decided["identification"], name=found.name, id=found.id, score=found.score)
+        identity = await served.identify(await image.read())
+        return IdentifyResponse(**decided["identification"], name=identity.name, id=identity.id, score=identity.score)
 
 
 def add_verify(router: APIRouter, served: ServedGallery) -> None:
@@ -174,7 +174,7 @@ def add_description(router: APIRouter, served: ServedGallery, rules: AccessRules
             **decided[certificate.task],
             name=served.folder.name,
             items=await served.read(len),
-            tasks=[one.task for one in served.certificates],
+            tasks=[item.task for item in served.certificates],
             measure=certificate.score,
             identity=served.reader.gallery.identity,
             dimension=served.model.dim,
@@ -231,7 +231,10 @@ def add_thumbnails(router: APIRouter, served: ServedGallery) -> None:
 
 def decisions(served: ServedGallery) -> dict[str, dict[str, Any]]:
     """Threshold and rule by task."""
-    return {one.task: {"threshold": one.threshold, "rule": one.rule} for one in served.certificates}
+    return {
+        certificate.task: {"threshold": certificate.threshold, "rule": certificate.rule}
+        for certificate in served.certificates
+    }
 
 
 def require_writable(rules: AccessRules) -> None:

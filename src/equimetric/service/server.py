@@ -1,4 +1,4 @@
-"""Runs an application until it is told to stop, and then finishes what it has begun."""
+"""Run an application until a signal stops it, finishing pending requests."""
 
 import contextlib
 import errno

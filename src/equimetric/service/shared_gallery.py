@@ -1,4 +1,4 @@
-"""A gallery that other threads and processes change, as one thread sees it."""
+"""One thread's view of a gallery that other threads and processes may change."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["SharedGallery"]
 
 
 class SharedGallery:
-    """Opens a gallery, and again whatever has changed since; for one thread alone."""
+    """Opens a gallery and reopens it after changes; for use by a single thread."""
 
     def __init__(self, folder: Path) -> None:
         self.gallery = Gallery.open(folder)
@@ -41,19 +41,19 @@ class SharedGallery:
         return self._columns
 
     def image_file(self, item: str) -> Path | None:
-        """Where the image of an item was indexed; None where that is not known."""
+        """Path of the image of an item when it was indexed; None where unknown."""
         if FILE not in self.columns:
             return None
         if self._files is None:
             self._files = self.gallery.items().select([ID, FILE])
         row = pc.index(self._files.column(ID), item).as_py()
-        found = None if row < 0 else self._files.column(FILE)[row].as_py()
-        return None if found is None else Path(found)
+        path = None if row < 0 else self._files.column(FILE)[row].as_py()
+        return None if path is None else Path(path)
 
     def _read_stamp(self) -> tuple[int, ...] | None:
-        """What changes with every commit, which replaces the manifest; None for a store without one."""
+        """A stamp that changes with every commit, which replaces the manifest; None for a store without one."""
         try:
-            found = self._manifest.stat()
+            status = self._manifest.stat()
         except FileNotFoundError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -12,12 +12,12 @@ from equimetric.service.uploads import check_header
 __all__ = ["make_thumbnail"]
 
 SIDE = 256
-"""Of the square that a thumbnail fits into, in pixels."""
+"""Side of the square that a thumbnail fits into, in pixels."""
 QUALITY = 80
 
 
 def make_thumbnail(file: Path, limits: Limits) -> bytes:
-    """An image file as a small JPEG, upright, and without anything that the file says beside its pixels."""
+    """An image file as a small JPEG, upright, and without its metadata."""
     try:
         with open_image(file) as opened:
             check_header(opened, limits)

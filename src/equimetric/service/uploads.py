@@ -1,4 +1,4 @@
-"""From the bytes of an upload to the pixels that a network takes, or the reason why not."""
+"""Decode an upload to the pixels that a network takes, or raise an error with the reason."""
 
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ def check_header(opened: "PillowImage", limits: Limits) -> None:
 
 
 def describe_too_many(limits: Limits) -> str:
-    """What images of too many pixels are told."""
+    """The error message for an image of too many pixels."""
     return f"the image has too many pixels; send one of at most {limits.pixels / 1e6:.4g} million"
 
 

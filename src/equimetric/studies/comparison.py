@@ -23,8 +23,8 @@ from equimetric.studies.index import StudyIndex
 from equimetric.studies.ledger import Ledger, check_fairness
 from equimetric.studies.plan import StudyPlan
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.rows import find_points, run_config
-from equimetric.studies.schedule import Watcher, adopt_finished, execute_plan, forget_damaged, ignore_progress
+from equimetric.studies.rows import find_points, run_config, tuned_conditions
+from equimetric.studies.schedule import Watcher, execute_plan, forget_damaged, ignore_progress, record_unindexed_runs
 from equimetric.studies.search import budget
 from equimetric.studies.store import load_study, save_study
 from equimetric.studies.study_file import load_study_config
@@ -33,7 +33,7 @@ from equimetric.training.preconditions import require_conditions, require_traina
 
 __all__ = ["Comparison", "compare", "open_plan"]
 
-Beginning = Callable[[StudyPlan], None]
+StartCallback = Callable[[StudyPlan], None]
 """Called once before anything trains, with the plan of the study."""
 
 
@@ -66,7 +66,7 @@ def compare(
     retry_failed: bool = False,
     jobs: int | None = None,
     engine: str = "local",
-    begin: Beginning | None = None,
+    begin: StartCallback | None = None,
     watch: Watcher | None = None,
 ) -> Comparison:
     """Tune, train and test every method under equal conditions; the result prints as a table.
@@ -82,15 +82,15 @@ def compare(
     save_study(plan)
     ledger.save(plan.folder)
     forget_damaged(plan, retry_failed=retry_failed)
-    adopt_finished(plan, retry_failed=retry_failed)
+    record_unindexed_runs(plan, retry_failed=retry_failed)
     plan.index.plan(map(plan.index_entry, plan.known_jobs()))
     if begin:
         begin(plan)
     try:
         with stop_on_signals():
             extract_features(plan, [row for row in plan.rows if plan.ready_jobs(row)])
-            with open_engine(engine, jobs or plan.study.workers) as opened:
-                execute_plan(plan, opened, watch or ignore_progress)
+            with open_engine(engine, jobs or plan.study.workers) as running:
+                execute_plan(plan, running, watch or ignore_progress)
     except Stopped as stop:
         raise Stopped(stop.number, f"stopped; {count_finished(plan)}; run the same command again to resume") from None
     except StorageError as error:
@@ -104,7 +104,7 @@ def open_plan(
     output: str | Path = "runs",
     overrides: Mapping[str, Any] | None = None,
 ) -> StudyPlan:
-    """The checked plan of a study, with what its index knows; nothing is written."""
+    """The checked plan of a study with its index; nothing is written."""
     config = fit_images(load_study_config(study, overrides))
     folder = Path(output) / config.name
     require_writable(folder, "study folder")
@@ -148,20 +148,20 @@ def check_study(plan: StudyPlan) -> None:
     """Check the conditions, and build learner, optimiser and samplers of every row, so that mistakes raise at once."""
     for point, conditions in plan.points.items():
         data = plan.data[point]
-        for number, row in enumerate(plan.rows.values()):
+        for index, row in enumerate(plan.rows.values()):
             config = run_config(plan.study, row, seed=row.seeds[0], fold=row.folds[0], point=conditions)
-            if number == 0:
+            if index == 0:
                 require_conditions(config, data)
             require_writable(plan.folder / row.name, "run folder")
             try:
                 require_trainable(config, data, build_learner(config, data.shape))
             except (TypeError, EquimetricError) as error:
-                where = f" at {point!r}" if point else ""
-                raise EquimetricError(f"method {row.name!r}{where}: {error}") from None
+                location = f" at {point!r}" if point else ""
+                raise EquimetricError(f"method {row.name!r}{location}: {error}") from None
 
 
 def check_plan(plan: StudyPlan) -> Ledger:
-    """What is equal, declared, waived and wrong in a study, before its first step."""
+    """The fairness ledger of a study before its first step."""
     study = plan.study
     configs = {
         row.name: [run_config(study, row, seed=seed, fold=fold) for seed in row.seeds for fold in row.folds]
@@ -173,6 +173,7 @@ def check_plan(plan: StudyPlan) -> Ledger:
         configs,
         [load_run_data(config) for config in folds],
         trials=count_trials(plan),
+        tuned=tuned_conditions(plan.rows.values()),
         varies=study.varies,
         waivers=study.waivers,
     )

@@ -15,10 +15,10 @@ __all__ = ["ArmConfig", "Baseline", "MethodConfig", "StatisticsConfig", "StudyCo
 Baseline: TypeAlias = Literal["raw_pixels", "raw_features", "pretrained", "untrained"]
 
 STUDY_FILES = ("study.toml", "data.json", "index.jsonl", "index.json", "ledger.json", "report")
-"""Files and folders of a study beside the folders of its rows."""
+"""Files and folders of a study besides the folders of its rows."""
 
 RESERVED_NAMES = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(1, 10))}
-"""Names that some systems keep for devices, with any ending."""
+"""Names that some systems reserve for devices, with any extension."""
 
 MAX_NAME_BYTES = 200
 """Bytes; file systems take 255, and files beside the folder have longer names."""
@@ -33,7 +33,7 @@ def is_condition(key: str) -> bool:
 
 
 class MethodConfig(Strict):
-    """What may differ between the methods of a study."""
+    """Settings that may differ between the methods of a study."""
 
     method: str = Field("", description="name of the method; default: the name of the table")
     options: Options = Field(default_factory=dict, description="options of the method")
@@ -93,7 +93,7 @@ class SweepConfig(Strict):
 
 
 class StatisticsConfig(Strict):
-    """How differences are judged."""
+    """Settings of the statistical comparison."""
 
     estimand: Literal["seeds and classes", "seeds"] = Field(
         "seeds and classes",
@@ -165,12 +165,12 @@ class StudyConfig(Conditions):
     @model_validator(mode="after")
     def _only_declared_conditions_vary(self) -> StudyConfig:
         varied = (*self.varies, *ALWAYS_VARIED)
-        for where, key in self._own_conditions():
+        for table, key in self._changed_conditions():
             if not is_condition(key):
-                raise ValueError(f"{where}: {key!r} is no condition of a study, such as 'batch.classes'")
-            if not any(key == one or key.startswith(f"{one}.") for one in varied):
+                raise ValueError(f"{table}: {key!r} is no condition of a study, such as 'batch.classes'")
+            if not any(key == condition or key.startswith(f"{condition}.") for condition in varied):
                 raise ValueError(
-                    f"{where} changes {key!r}, because of which the comparison would be unfair; set it once for the "
+                    f"{table} changes {key!r}, because of which the comparison would be unfair; set it once for the "
                     f"whole study, or declare that it varies: varies = ['{key}']"
                 )
         return self
@@ -206,14 +206,14 @@ class StudyConfig(Conditions):
                 raise ValueError(f"search.seed = {self.search.seed}: trials must not share seeds with the repetitions")
         return self
 
-    def _own_conditions(self) -> list[tuple[str, str]]:
-        """Who changes which condition."""
+    def _changed_conditions(self) -> list[tuple[str, str]]:
+        """(table, key) of every condition that a row changes."""
         conditions = [(f"families.{name}", key) for name, table in self.families.items() for key in table]
-        conditions += [(f"methods.{name}", key) for name, one in self.methods.items() for key in one.conditions]
-        conditions += [(f"arms.{name}", key) for name, one in self.arms.items() for key in one.conditions]
+        conditions += [(f"methods.{name}", key) for name, method in self.methods.items() for key in method.conditions]
+        conditions += [(f"arms.{name}", key) for name, arm in self.arms.items() for key in arm.conditions]
         searched = {"search": self.search.ranges} if self.search else {}
-        searched |= {f"methods.{name}.search": one.search for name, one in self.methods.items() if one.search}
-        conditions += [(where, key) for where, table in searched.items() for key in table if is_condition(key)]
+        searched |= {f"methods.{name}.search": method.search for name, method in self.methods.items() if method.search}
+        conditions += [(name, key) for name, table in searched.items() for key in table if is_condition(key)]
         return conditions
 
     def conditions(self) -> dict[str, Any]:
@@ -227,8 +227,8 @@ class StudyConfig(Conditions):
 
 def check_folder_name(name: str) -> str:
     """The name, if it can be a folder inside the run tree, on any system."""
-    spelt = all(c.isalnum() or c in "._-+ " for c in name) and name == name.strip()
-    if not name or name.startswith(".") or name.endswith(".") or not spelt:
+    is_valid = all(c.isalnum() or c in "._-+ " for c in name) and name == name.strip()
+    if not name or name.startswith(".") or name.endswith(".") or not is_valid:
         raise ValueError(f"{name!r} cannot be a folder name; use letters, digits and . _ - +")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise ValueError(f"{name[:20] + '…'!r} is too long for a folder name; use at most {MAX_NAME_BYTES} letters")

@@ -20,15 +20,15 @@ class EmbeddingsRecord:
     """N vectors with their classes.
 
     Attributes:
-        name, title: of the file or the run.
+        name, title: name and title of the file or run.
         embeddings: (N, D).
         labels: (N,) class ids; `class_names` maps them to names, a missing one is the id itself.
         metrics: name → value, measured on exactly these vectors.
         intervals: name → lower and upper end of the 95 % interval, where there is one.
         geometry: how two vectors are compared.
         image: row → image (C, H, W) uint8, where images are at hand.
-        facts: what else is known of them, in words: file, size, fingerprint.
-        profile: what every threshold accepts, where it has been counted.
+        facts: further facts in words: file, size, fingerprint.
+        profile: rates of every threshold, where computed.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The same few queries for every row of a study's table, with what each row retrieves."""
+"""Retrieval examples: the same few queries for every row of a study's table, with its neighbours."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def galleries(name: str, runs: Iterable[tuple[str, Path]], dataset: Dataset) -> 
 
     `runs` are rows with the folders of their finished runs.
     """
-    shown: dict[str, tuple[GalleryRow, ...]] = {}
+    rows: dict[str, tuple[GalleryRow, ...]] = {}
     for row, folder in runs:
         run = RunFolder(folder)
-        if row not in shown and run.has_per_query():
+        if row not in rows and run.has_per_query():
             # A damaged run is reported elsewhere.
             with suppress(DamagedFileError):
-                shown[row] = gallery(run.per_query(), dataset, derive_seed(name, "gallery"))
-    return shown
+                rows[row] = gallery(run.per_query(), dataset, derive_seed(name, "gallery"))
+    return rows
 
 
 def gallery(per_query: dict[str, np.ndarray[Any, Any]], dataset: Dataset, seed: int) -> tuple[GalleryRow, ...]:

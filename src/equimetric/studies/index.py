@@ -1,7 +1,7 @@
-"""The index of a study: one file that only grows, a line for every run that is planned and for every one that ended.
+"""The index of a study: an append-only file with a line for every planned run and for every run that ended.
 
-It is the truth about a study. A line holds its own checksum, so a line that a crash cut off, or one that is damaged, is
-left out, and what it stood for is done again. One process writes; it reads the file once.
+It is the single record of a study. Every line holds its own checksum: a truncated or damaged line is skipped, and its
+run is repeated. One process writes; it reads the file once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from equimetric.errors import EquimetricError, StorageError
-from equimetric.files import explain_write_error, make_folder, write_atomically
+from equimetric.files import ends_with_newline, explain_write_error, make_folder, write_atomically
 from equimetric.runs.key import RunKey
 from equimetric.studies.outcomes import ClassList, Outcome
 
@@ -28,7 +28,7 @@ INDEX_VERSION = 1
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A final run of the study as it stands: its key, the point of a sweep, and its folder below the study's."""
+    """A final run of the current study: its key, the point of a sweep, and its folder below the study's."""
 
     key: RunKey
     point: str
@@ -36,14 +36,14 @@ class PlannedRun:
 
 
 class StudyIndex:
-    """Everything that is known of the runs of a study.
+    """The planned and finished runs of a study.
 
     Attributes:
-        planned: the runs of the study as it stands, in the order in which they were planned.
+        planned: the runs of the current study, in the order in which they were planned.
         outcomes: the ends of runs, by the hash of what determined them; also of runs that are no longer planned.
         class_lists: the test classes behind scores of classes.
-        searches: row → identity of its search as it stands.
-        trials: row and search → trial → fold → outcome; also of searches that no longer stand.
+        searches: row → identity of its current search.
+        trials: row and search → trial → fold → outcome; also of former searches.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,16 +57,16 @@ class StudyIndex:
             self._take(values)
 
     def begin(self, searches: Mapping[str, str]) -> None:
-        """Forget what was planned, and write the file anew without lines that nothing needs any more."""
+        """Forget the planned runs, and rewrite the file without superseded lines."""
         self.planned.clear()
         self.searches = dict(searches)
         lines = [format_line({"index": INDEX_VERSION}), format_line({"searches": self.searches})]
-        lines += [format_line({"classes": asdict(one)}) for one in self.class_lists.values()]
-        lines += [format_line({"outcome": one.to_json()}) for one in self.outcomes.values()]
+        lines += [format_line({"classes": asdict(class_list)}) for class_list in self.class_lists.values()]
+        lines += [format_line({"outcome": outcome.to_json()}) for outcome in self.outcomes.values()]
         self._write_whole("".join(lines))
 
     def plan(self, runs: Iterable[PlannedRun]) -> None:
-        """Add runs to the study as it stands."""
+        """Add runs to the current study."""
         new = [run for run in runs if planned_run_key(run) not in self.planned]
         self.planned |= {planned_run_key(run): run for run in new}
         self._append({"planned": asdict(run)} for run in new)
@@ -81,11 +81,11 @@ class StudyIndex:
         self._append([*lines, {"outcome": outcome.to_json()}])
 
     def trials_of(self, row: str) -> dict[int, dict[int, Outcome]]:
-        """Trial → fold → outcome of a row's search as it stands."""
+        """Trial → fold → outcome of a row's current search."""
         return self.trials.get((row, self.searches.get(row, "")), {})
 
     def forget(self, content: str) -> None:
-        """Leave out the end of a run whose folder is damaged, or that is to be repeated."""
+        """Drop the outcome of a run whose folder is damaged, or that is to be repeated."""
         if content in self.outcomes:
             self._drop(content)
             self._append([{"forget": content}])
@@ -109,8 +109,8 @@ class StudyIndex:
         elif "outcome" in values:
             self._keep(Outcome.from_json(values["outcome"]))
         elif "classes" in values:
-            listed = ClassList(**{name: tuple(value) for name, value in values["classes"].items()})
-            self.class_lists[listed.identity] = listed
+            class_list = ClassList(**{name: tuple(value) for name, value in values["classes"].items()})
+            self.class_lists[class_list.identity] = class_list
         elif "searches" in values:
             self.searches = values["searches"]
         elif "forget" in values:
@@ -119,7 +119,7 @@ class StudyIndex:
             raise EquimetricError(f"{self.file} was written by a newer version of Equimetric; upgrade to read it")
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """The lines of the file that are whole."""
+        """The intact lines of the file."""
         try:
             content = self.file.read_bytes()
         except FileNotFoundError:
@@ -128,15 +128,15 @@ class StudyIndex:
             raise StorageError(f"{self.file} cannot be read: {error.strerror}; make it readable") from None
         lines = content.split(b"\n")
         # After the last newline there is nothing, or a line that a crash cut off.
-        whole = [values for line in lines if (values := parse_line(line)) is not None]
-        damaged = sum(map(bool, lines)) - len(whole)
+        valid = [values for line in lines if (values := parse_line(line)) is not None]
+        damaged = sum(map(bool, lines)) - len(valid)
         if damaged:
             warnings.warn(
-                f"{self.file} is damaged in {damaged} of {len(whole) + damaged} lines, and what they stood for is left "
+                f"{self.file} is damaged in {damaged} of {len(valid) + damaged} lines, and what they stood for is left "
                 "out; run `equimetric compare` with the study's file again: it keeps the finished runs",
                 stacklevel=3,
             )
-        yield from whole
+        yield from valid
 
     def _append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         text = "".join(map(format_line, lines))
@@ -146,7 +146,7 @@ class StudyIndex:
             make_folder(self.file.parent)
             with self.file.open("ab") as file:
                 # A line that a crash cut off must not swallow the next one.
-                if file.tell() and not ends_in_newline(self.file):
+                if file.tell() and not ends_with_newline(self.file):
                     file.write(b"\n")
                 file.write(text.encode())
                 file.flush()
@@ -178,7 +178,7 @@ def require_inside(file: Path, folder: str) -> None:
 
 
 def planned_run_key(run: PlannedRun) -> tuple[str, str, str]:
-    """What identifies a planned run: at another point of a sweep the same run may stand for another cell."""
+    """The identity of a planned run: the same run may fill several cells at different points of a sweep."""
     return run.key.content, run.point, run.key.method
 
 
@@ -189,7 +189,7 @@ def format_line(values: Mapping[str, Any]) -> str:
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The values of a line; None where it is not what was written."""
+    """The values of a line; None where its checksum does not match."""
     head, _, text = line.partition(b" ")
     try:
         if int(head, 16) != zlib.crc32(text):
@@ -198,10 +198,3 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return values if isinstance(values, dict) else None
-
-
-def ends_in_newline(file: Path) -> bool:
-    """Whether the last byte of a file is a newline."""
-    with file.open("rb") as opened:
-        opened.seek(-1, os.SEEK_END)
-        return opened.read(1) == b"\n"

@@ -19,7 +19,7 @@ from equimetric.runs.key import RunKey
 from equimetric.runs.result import RunResult
 from equimetric.runs.run_cache import RunCache
 from equimetric.studies.joining import join_folds
-from equimetric.studies.outcomes import ClassList, Outcome, outcome_of_run
+from equimetric.studies.outcomes import ClassList, Outcome, make_outcome
 from equimetric.studies.probes.probe import PROBES
 from equimetric.training.loop import Progress, train
 from equimetric.training.trials import train_trial
@@ -50,16 +50,16 @@ class RunEntry:
 
 @dataclass(frozen=True)
 class Job(RunEntry):
-    """A run to do, with its configuration.
+    """A run to execute, with its configuration.
 
     Attributes:
-        config: of the run; of joined folds, that of the first.
-        point: of a sweep; '' for the study itself.
-        params: what a search tries or has chosen.
-        search: hash of the search, of a trial.
+        config: configuration of the run; for joined folds, that of the first.
+        point: point of a sweep; '' for the study itself.
+        params: values that a search tries or has chosen.
+        search: hash of the search that a trial belongs to.
         members: folders of the runs that are joined or probed; empty for everything else.
-        probe: name of the measurement, of a probe.
-        profile: whether the run stores what a report shows of a method: the first run of every row does.
+        probe: name of a probe.
+        profile: whether the run stores a profile for reports; the first run of every row does.
     """
 
     config: RunConfig
@@ -113,10 +113,10 @@ class Job(RunEntry):
 def run_job(
     job: Job, progress: Progress | None = None, cache: RunCache | None = None
 ) -> tuple[Outcome, ClassList | None]:
-    """Do a job. An error becomes its outcome, so that the other jobs continue.
+    """Run a job. An error becomes its outcome, so that the other jobs continue.
 
-    `cache` is what it has in common with other runs of this process. An error of writing is none of the run's: it
-    raises, and the same command goes on once there is space.
+    `cache` holds data shared with other runs of this process. A failed write is not the fault of the run: it raises,
+    and the same command resumes once there is space.
     """
     try:
         if job.key.role == "trial":
@@ -144,7 +144,7 @@ def describe_run(
 ) -> tuple[Outcome, ClassList | None]:
     """The outcome of a run that has a result, and its test classes."""
     selected_by = job.config.evaluation.selected_by
-    return outcome_of_run(
+    return make_outcome(
         job.key, run, result, class_names, selected_by=selected_by, params=job.params, code=code_fingerprint()
     )
 
@@ -208,15 +208,15 @@ def train_job(job: Job, progress: Progress | None, cache: RunCache | None) -> tu
     """
     run = RunFolder(job.folder)
     set_aside_if_damaged(run)
-    how: dict[str, Any] = {"role": job.key.role, "cache": cache, "profile": job.profile}
+    options: dict[str, Any] = {"role": job.key.role, "cache": cache, "profile": job.profile}
     try:
-        train(job.config, folder=job.folder, progress=progress, **how)
+        train(job.config, folder=job.folder, progress=progress, **options)
     except DamagedFileError as error:
         if str(job.folder) not in error.problem:
             raise
         set_aside(run, error)
-        train(job.config, folder=job.folder, progress=progress, **how)
-    return class_names_of(job.config, cache)
+        train(job.config, folder=job.folder, progress=progress, **options)
+    return load_class_names(job.config, cache)
 
 
 def join_members(job: Job) -> tuple[str, ...]:
@@ -225,6 +225,6 @@ def join_members(job: Job) -> tuple[str, ...]:
     return join_folds(job.members, RunFolder(job.folder), job.config, job.key)
 
 
-def class_names_of(config: RunConfig, cache: RunCache | None) -> tuple[str, ...]:
+def load_class_names(config: RunConfig, cache: RunCache | None) -> tuple[str, ...]:
     """The names of the classes of a run's data."""
     return (cache or RunCache()).data(config).dataset.class_names

@@ -37,7 +37,7 @@ def join_folds(members: Sequence[Path], run: RunFolder, config: RunConfig, key: 
         run.write_per_query(per_query_arrays(scores, joined))
         dims, folds = joined.embeddings.shape[1], len(members)
         notes = [f"{folds} fold models side by side, {dims} dimensions."]
-        notes += [f"{name} of the test classes is not defined: {why}." for name, why in undefined.items()]
+        notes += [f"{name} of the test classes is not defined: {reason}." for name, reason in undefined.items()]
         run.write_result(
             RunResult(
                 status="done",
@@ -56,5 +56,5 @@ def join_embeddings(parts: Sequence[LabelledEmbeddings]) -> LabelledEmbeddings:
     """(M, ΣD) embeddings of the same images side by side, each of unit length, and the whole again."""
     first = parts[0]
     assert all(torch.equal(part.rows, first.rows) for part in parts), "fold models share their test images"
-    whole = torch.cat([unit(part.embeddings) for part in parts], dim=1)
-    return replace(first, embeddings=unit(whole), cohort=None)
+    concatenated = torch.cat([unit(part.embeddings) for part in parts], dim=1)
+    return replace(first, embeddings=unit(concatenated), cohort=None)

@@ -1,4 +1,4 @@
-"""What the runs of a study say about its methods: scores of classes, intervals, verdicts."""
+"""Judge the methods of a study by its runs: scores of classes, intervals, verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Judgement", "higher_is_better", "judge_study", "mean_interval", "sco
 
 ESTIMANDS: Mapping[str, Estimand] = {"seeds and classes": NEW_CLASSES, "seeds": THESE_CLASSES}
 
-SAME_NUMBER = 1e-6
+MEAN_TOLERANCE = 1e-6
 """Largest difference between a metric and the mean of its scores of classes, where the interval is for that number."""
 
 
@@ -44,7 +44,7 @@ class Judgement:
         self.metric = metric
         runs_by_row = rows if rows is not None else {row: study.runs_of(row, "done") for row in study.methods}
         scores = {row: score_rows(runs, metric) for row, runs in runs_by_row.items()}
-        self.scores = {row: one for row, one in scores.items() if one is not None}
+        self.scores = {row: row_scores for row, row_scores in scores.items() if row_scores is not None}
         self.trained = [row for row in self.scores if study.kind_of(row) == "trained"]
 
     @property
@@ -69,14 +69,14 @@ class Judgement:
     @property
     def baseline(self) -> str | None:
         """The row that others are compared with: the one that the study names, else its first method."""
-        named = self.study.statistics.baseline
-        if named in self.scores:
-            return named
+        explicit = self.study.statistics.baseline
+        if explicit in self.scores:
+            return explicit
         trained = [row for row in self.study.methods if row in self.trained]
         return trained[0] if trained else None
 
     def _compare(self, rows: Mapping[str, ClassScores], baseline: str | None) -> RowComparisons | None:
-        if len(rows) < 2 or len({one.classes for one in rows.values()}) > 1:
+        if len(rows) < 2 or len({scores.classes for scores in rows.values()}) > 1:
             return None
         return compare_rows(
             rows,
@@ -104,26 +104,26 @@ def score_rows(runs: Sequence[RunRecord], metric: str) -> ClassScores | None:
         if metric in run.per_class and run.classes is not None and run.status == "done":
             by_seed.setdefault(run.seed, []).append(run)
     folds = max((len(seed_runs) for seed_runs in by_seed.values()), default=0)
-    whole = {seed: seed_runs for seed, seed_runs in by_seed.items() if len(seed_runs) == folds}
-    if not whole or len({run.classes for seed_runs in whole.values() for run in seed_runs}) != 1:
+    complete = {seed: seed_runs for seed, seed_runs in by_seed.items() if len(seed_runs) == folds}
+    if not complete or len({run.classes for seed_runs in complete.values() for run in seed_runs}) != 1:
         return None
-    listed = next(iter(whole.values()))[0].classes
-    assert listed is not None
-    values = np.stack([np.stack([run.per_class[metric] for run in seed_runs]) for seed_runs in whole.values()])
+    class_list = next(iter(complete.values()))[0].classes
+    assert class_list is not None
+    values = np.stack([np.stack([run.per_class[metric] for run in seed_runs]) for seed_runs in complete.values()])
     scores = ClassScores(
         average_folds(values),
-        seeds=None if is_without_seeds(runs) else list(whole),
-        classes=listed.labels,
-        weights=listed.weights(),
+        seeds=None if is_deterministic(runs) else list(complete),
+        classes=class_list.labels,
+        weights=class_list.weights(),
     )
-    printed = np.mean([np.mean([run.metrics[metric] for run in seed_runs]) for seed_runs in whole.values()])
+    printed = np.mean([np.mean([run.metrics[metric] for run in seed_runs]) for seed_runs in complete.values()])
     # Queries without a score, or a metric that is no mean over queries: the interval would be for another number.
-    unlike = not np.isfinite(values).all() or abs(scores.mean - printed) > SAME_NUMBER
-    return None if unlike else scores
+    differs = not np.isfinite(values).all() or abs(scores.mean - printed) > MEAN_TOLERANCE
+    return None if differs else scores
 
 
-def is_without_seeds(runs: Sequence[RunRecord]) -> bool:
-    """Whether a row is a baseline of one seed, in which nothing is random."""
+def is_deterministic(runs: Sequence[RunRecord]) -> bool:
+    """Whether a row is a baseline of one seed, without randomness."""
     return all(run.kind == "baseline" for run in runs) and len({run.seed for run in runs}) == 1
 
 
@@ -134,12 +134,12 @@ def mean_interval(
 
     None where no run measured the metric.
     """
-    judged = study.statistics
+    settings = study.statistics
     scores = score_rows(runs, metric)
     if scores is not None and study.values_by_seed(row, metric, runs):
-        return two_way_interval(scores, estimand=ESTIMANDS[judged.estimand], confidence=judged.confidence)
+        return two_way_interval(scores, estimand=ESTIMANDS[settings.estimand], confidence=settings.confidence)
     values = study.values_by_seed(row, metric, runs)
-    return t_interval(list(values.values()), judged.confidence) if values else None
+    return t_interval(list(values.values()), settings.confidence) if values else None
 
 
 def higher_is_better(metric: str) -> bool:

@@ -1,16 +1,16 @@
-"""A study in words: what was equal, what it can and cannot show, and which metrics its table has."""
+"""A study in words: its conditions, its limits, and the metrics of its table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from equimetric.data import Dataset
 from equimetric.runs.configuration import Conditions, EvaluationConfig, LearnerConfig
-from equimetric.runs.key import RunKey
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.records import PLAIN
+from equimetric.studies.rows import list_rows, tuned_conditions
 
-__all__ = ["choose_table_metrics", "conditions", "describe_conditions", "statement"]
+__all__ = ["choose_table_metrics", "describe_conditions", "describe_rows", "describe_study_conditions", "statement"]
 
 DEFAULT_METRICS = ("map@r", "r_precision", "recall@1")
 """Columns of the table, where runs report them; result.json has all metrics."""
@@ -28,16 +28,16 @@ def choose_table_metrics(study: Conditions) -> tuple[str, ...]:
     With a cohort, each is followed by the same without it.
     """
     names = study.evaluation.names()
-    usual = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
-    chosen = [name for name in DEFAULT_METRICS if name in names] if usual else names
-    shown = dict.fromkeys([study.evaluation.selected_by, *chosen])
+    is_default = study.evaluation.ks is None and study.evaluation.metrics == EvaluationConfig().metrics
+    chosen = [name for name in DEFAULT_METRICS if name in names] if is_default else names
+    columns = dict.fromkeys([study.evaluation.selected_by, *chosen])
     if study.evaluation.cohort is None:
-        return tuple(shown)
-    return tuple(name for one in shown for name in (one, one + PLAIN))
+        return tuple(columns)
+    return tuple(column for name in columns for column in (name, name + PLAIN))
 
 
-def statement(study: StudyConfig, ended: Sequence[RunKey]) -> tuple[str, ...]:
-    """What was equal, and what the comparison does and does not show."""
+def statement(study: StudyConfig) -> tuple[str, ...]:
+    """The equal conditions, and what the comparison shows and does not show."""
     varied = ", ".join(study.varies)
     sentences = [
         "All methods have the same network, embedding dimension, images, augmentation, batches, optimiser, schedule "
@@ -51,15 +51,11 @@ def statement(study: StudyConfig, ended: Sequence[RunKey]) -> tuple[str, ...]:
         describe_repetitions(study),
         describe_limits(study),
     ]
-    planned = {(row, seed) for row in study.methods for seed in study.seeds}
-    missing = planned - {(key.method, key.seed) for key in ended}
-    if missing:
-        sentences.append(f"Incomplete: {len(missing)} of {len(planned)} repetitions have no result yet.")
     return tuple(sentences)
 
 
 def describe_search(study: StudyConfig) -> list[str]:
-    """How methods were tuned; nothing where they were not."""
+    """The tuning of methods; empty without a search."""
     if study.search is None:
         return []
     kinds = {"bayesian": "a Bayesian search", "random": "a quasi-random search", "grid": "a grid search"}
@@ -71,24 +67,24 @@ def describe_search(study: StudyConfig) -> list[str]:
 
 
 def describe_repetitions(study: StudyConfig) -> str:
-    """What is repeated, and what intervals are for."""
+    """The repetitions, and what the intervals cover."""
     planned = len(study.seeds)
     if planned == 1:
         return "With one seed there are no intervals: the spread over seeds is unknown."
     models = f", each of {study.data.folds} fold models," if study.cross_validation else ""
-    what = (
+    target = (
         "new seeds and new classes of the same kind"
         if study.statistics.estimand == "seeds and classes"
         else "new seeds"
     )
     return (
         f"Every method was trained with {planned} seeds{models} and ± is the half width of the "
-        f"{100 * study.statistics.confidence:g} % interval for {what}."
+        f"{100 * study.statistics.confidence:g} % interval for {target}."
     )
 
 
 def describe_limits(study: StudyConfig) -> str:
-    """What the comparison does not show."""
+    """The limits of the comparison."""
     if study.search is None:
         return (
             "The study shows what each method reaches with these options and this budget, on these images. It does not "
@@ -100,12 +96,16 @@ def describe_limits(study: StudyConfig) -> str:
     )
 
 
-def describe_conditions(study: Conditions, dataset: Dataset | None) -> dict[str, str]:
-    """The conditions of a study or a run by name, in words."""
+def describe_conditions(study: Conditions, dataset: Dataset | None, tuned: Collection[str] = ()) -> dict[str, str]:
+    """The conditions of a study or a run by name, in words; `tuned` are keys that a search chooses for each method."""
     data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
-    shown = {
+
+    def number(key: str) -> str:
+        return TUNED if f"optimizer.{key}" in tuned else f"{getattr(optimizer, key):g}"
+
+    facts = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
-        "Split": data.describe_split(),
+        "Split": data.describe_split(None if dataset is None else "part" in dataset.sample_attributes),
         "Transform": data.transform,
         "Network": study.model.backbone
         + (f", weights from {study.model.pretrained}" if study.model.pretrained else "")
@@ -114,11 +114,11 @@ def describe_conditions(study: Conditions, dataset: Dataset | None) -> dict[str,
         + (" of unit length" if study.evaluation.unit_length() else ""),
         "Batch": f"{batch.kind}, {batch.classes} × {batch.samples} images"
         + "".join(f", {key} {value}" for key, value in batch.options.items()),
-        "Optimiser": f"{optimizer.name}, learning rate {optimizer.lr:g} ({optimizer.schedule}), "
-        f"weight decay {optimizer.weight_decay:g}",
+        "Optimiser": f"{optimizer.name}, learning rate {number('lr')} ({optimizer.schedule}), "
+        f"weight decay {number('weight_decay')}",
         "Objective's own parameters": f"{optimizer.objective_name or optimizer.name}, "
-        f"learning rate {optimizer.objective_lr:g}, "
-        f"weight decay {optimizer.objective_weight_decay:g}",
+        f"learning rate {number('objective_lr')}, "
+        f"weight decay {number('objective_weight_decay')}",
         "Evaluation": f"{study.evaluation.compared_by()} geometry"
         + (f", {study.evaluation.cohort.describe()}" if study.evaluation.cohort else "")
         + (f", within each {study.evaluation.parents}" if study.evaluation.parents else "")
@@ -128,22 +128,67 @@ def describe_conditions(study: Conditions, dataset: Dataset | None) -> dict[str,
     }
     deviations = [text for (option, value), text in DEVIATIONS.items() if data.options.get(option) == value]
     if deviations:
-        shown["Departs from the literature's protocol"] = "; ".join(deviations)
+        facts["Departs from the literature's protocol"] = "; ".join(deviations)
     if dataset is not None:
-        shown["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
-    return shown
+        facts["Images"] += f": {len(dataset):,} images of {dataset.classes:,} classes, {dataset.size}×{dataset.size}"
+    return facts
 
 
-def conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
-    """The conditions that all methods share, and what each method has of its own."""
-    shown = {**describe_conditions(study, dataset), "Seeds": ", ".join(map(str, study.seeds))}
-    for row, method in study.methods.items():
-        changes = [f"{key} = {value}" for key, value in method.options.items()]
-        if method.objective_lr is not None:
-            changes.append(f"learning rate of the objective's own parameters {method.objective_lr:g}")
-        if method.learner != LearnerConfig():
-            changes.append(f"learner {method.learner.name}")
-            changes += [f"{key} = {value}" for key, value in method.learner.options.items()]
-        if changes:
-            shown[row] = ", ".join(changes)
-    return shown
+TUNED = "tuned for each method"
+OPTIMIZER_NUMBERS = tuple(
+    f"optimizer.{key}" for key in ("lr", "weight_decay", "objective_lr", "objective_weight_decay")
+)
+"""Keys in whose place `describe_conditions` says that they are tuned."""
+
+CONDITION_KEYS = {
+    "Transform": ("data.transform",),
+    "Network": ("model",),
+    "Batch": ("batch",),
+    "Optimiser": ("optimizer",),
+    "Objective's own parameters": ("optimizer.objective",),
+    "Evaluation": ("evaluation",),
+    "Budget": ("training",),
+}
+"""Name of a condition → beginnings of its keys; the longest that fits decides."""
+
+
+def describe_study_conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
+    """The conditions of all methods; each says which of its keys are tuned for each method, or differ for some."""
+    rows = [row for row in list_rows(study).values() if row.kind == "trained"]
+    tuned = tuned_conditions(rows)
+    facts = {**describe_conditions(study, dataset, tuned), "Seeds": ", ".join(map(str, study.seeds))}
+    varied = list(dict.fromkeys(key for row in rows for key in row.conditions if key not in tuned))
+    others = [key for key in tuned if key not in OPTIMIZER_NUMBERS]
+    for keys, words in ((others, TUNED), (varied, "not equal for all methods")):
+        names: dict[str, list[str]] = {}
+        for key in keys:
+            names.setdefault(condition_name(key), []).append(key.partition(".")[2])
+        for name, parts in names.items():
+            facts[name] = f"{facts.get(name, '')}; {words}: {', '.join(parts)}".removeprefix("; ")
+    return facts
+
+
+def condition_name(key: str) -> str:
+    """The name under which `describe_conditions` lists a dotted key; 'Other' where it lists it nowhere."""
+    fits = [(len(start), name) for name, starts in CONDITION_KEYS.items() for start in starts if key.startswith(start)]
+    return max(fits)[1] if fits else "Other"
+
+
+def describe_rows(study: StudyConfig) -> dict[str, str]:
+    """Row → what is set for it alone: options, learner and conditions; without rows that have nothing of their own.
+
+    What a search chooses is listed with the search.
+    """
+    facts = {}
+    for row in list_rows(study).values():
+        if row.kind != "trained":
+            continue
+        settings = [f"{key} = {value}" for key, value in row.options.items() if key not in row.space]
+        learner = LearnerConfig.model_validate(row.learner)
+        if learner != LearnerConfig():
+            settings.append(f"learner {learner.name}")
+            settings += [f"{key} = {value}" for key, value in learner.options.items()]
+        settings += [f"{key} = {value}" for key, value in row.conditions.items() if key not in row.space]
+        if settings:
+            facts[row.name] = ", ".join(settings)
+    return facts

@@ -1,4 +1,4 @@
-"""Studies that an older version wrote: an index of runs without their ends, or none at all."""
+"""Studies of older versions: an index of runs without outcomes, or none at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role, RunKey
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.index import PlannedRun, StudyIndex, planned_run_key, require_inside
-from equimetric.studies.outcomes import Outcome, outcome_of_run
+from equimetric.studies.outcomes import Outcome, make_outcome
 
 __all__ = ["read_old_index"]
 
@@ -21,7 +21,7 @@ ADVICE = "run `equimetric compare` with the study's file again: it keeps the fin
 
 
 def read_old_index(folder: Path, study: StudyConfig, index: StudyIndex) -> None:
-    """Fill the index, in memory alone, with the runs of a study and their ends, which are read from their folders."""
+    """Fill the index, in memory only, with the runs of a study and their outcomes from their folders."""
     runs = list_runs(folder, study)
     index.planned |= {planned_run_key(run): run for run in runs}
     for run in runs:
@@ -35,10 +35,10 @@ def read_outcome(folder: Path, key: RunKey, selected_by: str) -> Outcome | None:
     run = RunFolder(folder)
     try:
         result = read_intact_result(run)
-        return None if result is None else outcome_of_run(key, run, result, (), selected_by=selected_by)[0]
+        return None if result is None else make_outcome(key, run, result, (), selected_by=selected_by)[0]
     except DamagedFileError as error:
-        why = f"{error.problem}; `equimetric compare` with the study's file trains this run again, and no other"
-        return Outcome(key, "failed", error=why)
+        message = f"{error.problem}; `equimetric compare` with the study's file trains this run again, and no other"
+        return Outcome(key, "failed", error=message)
     except EquimetricError as error:
         return Outcome(key, "failed", error=str(error))
 
@@ -64,7 +64,7 @@ def find_runs(folder: Path, study: StudyConfig) -> list[PlannedRun]:
     runs: dict[tuple[str, int], PlannedRun] = {}
     rows = [*(study.baselines or ()), *study.methods]
     files = [(row, file) for row in rows for file in (folder / row).glob("*-*/result.json")]
-    for row, file in sorted(files, key=lambda one: (rows.index(one[0]), one[1].stat().st_mtime)):
+    for row, file in sorted(files, key=lambda pair: (rows.index(pair[0]), pair[1].stat().st_mtime)):
         seed, _, content = file.parent.name.partition("-")
         if seed.isdecimal():
             role: Role = "baseline" if row in (study.baselines or ()) else "final"

@@ -1,4 +1,4 @@
-"""What a finished or failed run left for its study: scores, validation curve, scores of classes; as plain values."""
+"""The outcome of a finished or failed run as plain values: scores, validation curve, scores of classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import RunKey
 from equimetric.runs.result import RunResult
 
-__all__ = ["ClassList", "Outcome", "outcome_of_run"]
+__all__ = ["ClassList", "Outcome", "make_outcome"]
 
 Curve = tuple[tuple[int, float], ...]
 """(step, value), … of the validation metric that selects."""
@@ -52,12 +52,12 @@ class Outcome:
     """The end of one run.
 
     Attributes:
-        key: which run it was, and the hash of all that determined it.
-        point: of a sweep; '' for the study itself.
+        key: key of the run, with the hash of all its inputs.
+        point: point of a sweep; '' for the study itself.
         metrics, plain: on the test classes, with the cohort and without it; empty for trials, which never see them.
         validation: the best scores on the validation classes.
         curve: the validation metric that selects, by step.
-        params: what a search tried or chose.
+        params: values that a search tried or chose.
         search: hash of the search that a trial belongs to.
         memory: the values of `Memory`; empty where it is not known.
         cost: `Cost` of the model; members, diversity: `MemberResult` and `Diversity` of an ensemble.
@@ -89,7 +89,7 @@ class Outcome:
     code: str = ""
 
     def score(self, metric: str) -> float:
-        """What a search maximises: the best validation score; 0 where the run failed or the score is not a number."""
+        """The value that a search maximises: the best validation score; 0 for a failed run or a NaN score."""
         value = self.validation.get(metric, 0.0)
         return value if self.status == "done" and isfinite(value) else 0.0
 
@@ -104,15 +104,15 @@ class Outcome:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Outcome:
         """The outcome behind the values of `to_json`."""
-        known = dict(values)
-        known["key"] = RunKey(**known["key"])
-        known |= {name: tuple(known.get(name, ())) for name in ("notes", "members")}
-        known["curve"] = tuple((int(step), float(value)) for step, value in known.get("curve", ()))
-        known["per_class"] = {name: unpack(text) for name, text in known.get("per_class", {}).items()}
-        return cls(**known)
+        fields = dict(values)
+        fields["key"] = RunKey(**fields["key"])
+        fields |= {name: tuple(fields.get(name, ())) for name in ("notes", "members")}
+        fields["curve"] = tuple((int(step), float(value)) for step, value in fields.get("curve", ()))
+        fields["per_class"] = {name: unpack(text) for name, text in fields.get("per_class", {}).items()}
+        return cls(**fields)
 
 
-def outcome_of_run(
+def make_outcome(
     key: RunKey,
     folder: RunFolder,
     result: RunResult,
@@ -123,13 +123,13 @@ def outcome_of_run(
     code: str = "",
 ) -> tuple[Outcome, ClassList | None]:
     """The outcome of a run that has ended, and its test classes where it has scores of queries."""
-    listed: ClassList | None = None
+    class_list: ClassList | None = None
     per_class: dict[str, NDArray[np.float64]] = {}
     curve: Curve = ()
     if result.status == "done":
         curve = validation_curve(folder, selected_by)
         if folder.has_per_query():
-            listed, per_class = class_scores(folder.per_query(), class_names)
+            class_list, per_class = class_scores(folder.per_query(), class_names)
     return (
         Outcome(
             key,
@@ -150,11 +150,11 @@ def outcome_of_run(
             notes=result.notes,
             error=result.error,
             traceback=result.traceback,
-            classes=listed.identity if listed else "",
+            classes=class_list.identity if class_list else "",
             per_class=per_class,
             code=code,
         ),
-        listed,
+        class_list,
     )
 
 
@@ -162,8 +162,8 @@ def class_scores(
     per_query: Mapping[str, NDArray[Any]], class_names: Sequence[str]
 ) -> tuple[ClassList, dict[str, NDArray[np.float64]]]:
     """The mean of every per-query score over the queries of each class; NaN scores of queries are left out."""
-    labels, place, counts = np.unique(per_query["labels"], return_inverse=True, return_counts=True)
-    listed = ClassList(
+    labels, position, counts = np.unique(per_query["labels"], return_inverse=True, return_counts=True)
+    class_list = ClassList(
         tuple(labels.tolist()),
         tuple(class_names[label] if label < len(class_names) else str(label) for label in labels.tolist()),
         tuple(counts.tolist()),
@@ -173,10 +173,10 @@ def class_scores(
         if name in ("index", "labels", "neighbours") or values.ndim != 1:
             continue
         valid = np.isfinite(values.astype(np.float64))
-        sums = np.bincount(place[valid], values[valid].astype(np.float64), len(labels))
+        sums = np.bincount(position[valid], values[valid].astype(np.float64), len(labels))
         with np.errstate(invalid="ignore", divide="ignore"):
-            scores[name] = sums / np.bincount(place[valid], minlength=len(labels))
-    return listed, scores
+            scores[name] = sums / np.bincount(position[valid], minlength=len(labels))
+    return class_list, scores
 
 
 def validation_curve(folder: RunFolder, metric: str) -> Curve:

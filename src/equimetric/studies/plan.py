@@ -1,9 +1,9 @@
-"""What is to be done next: a function of the study and of its index, row by row.
+"""The jobs to run next, row by row: a pure function of the study and its index.
 
 A row whose parameters are tuned goes through its trials one after the other, the folds of each at the same time; then
 come its final runs, at every point of the study's sweeps; then, for each repetition, its fold models joined, and its
-probes. An arm of a method waits until that is tuned. Because nothing but the index decides, a study that is stopped at
-any moment goes on as if it had not been.
+probes. An arm of a method waits until the method is tuned. Because the index alone decides, a study that is stopped at
+any moment resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class StudyPlan:
 
     Attributes:
         study: its configuration.
-        folder: where its runs are.
-        data: by point of a sweep.
-        index: what has ended.
+        folder: folder of its runs.
+        data: point of a sweep → data.
+        index: the runs that have ended.
     """
 
     study: StudyConfig
@@ -81,7 +81,7 @@ class StudyPlan:
         return [*self.final_jobs(row), *self.joined_jobs(row), *self.probe_jobs(row)]
 
     def dependents(self, name: str) -> list[str]:
-        """The rows to look at when a job of a row has ended: itself, and the arms that wait for it."""
+        """The rows to check when a job of a row has ended: the row itself, and the arms that wait for it."""
         return [name, *(row.name for row in self.rows.values() if row.base == name)]
 
     # The search.
@@ -91,11 +91,11 @@ class StudyPlan:
         return find_trials(self.index, row, self.study.evaluation.selected_by)
 
     def is_tuned(self, row: RowSpec) -> bool:
-        """Whether nothing is left to tune."""
+        """Whether tuning is finished or not needed."""
         return self.study.search is None or len(self.trials(row)) >= budget(row.space, self.study.search)
 
     def search_choice(self, row: RowSpec) -> SearchChoice | None:
-        """What the search chose for a row, or for the base of an arm; None where nothing was searched."""
+        """The search choice of a row, or of an arm's base; None where nothing was searched."""
         base = self.rows[row.base or row.name]
         return find_choice(base, self.trials(base)) if base.space else None
 
@@ -104,15 +104,15 @@ class StudyPlan:
         search = self.study.search
         assert search is not None
         trials = self.trials(row)
-        number = len(trials)
-        begun = self.index.trials_of(row.name).get(number, {})
-        known = dict(next(iter(begun.values())).params) if begun else self._proposed.get((row.name, number))
-        params = known or propose(row.space, trials, search, row.name)
-        self._proposed[row.name, number] = params
+        trial = len(trials)
+        ended = self.index.trials_of(row.name).get(trial, {})
+        stored = dict(next(iter(ended.values())).params) if ended else self._proposed.get((row.name, trial))
+        params = stored or propose(row.space, trials, search, row.name)
+        self._proposed[row.name, trial] = params
         jobs = []
         for fold in row.folds:
-            config = run_config(self.study, row, seed=search.seed + number, fold=fold, params=params)
-            key = self.make_key(config, row, "trial", trial=number)
+            config = run_config(self.study, row, seed=search.seed + trial, fold=fold, params=params)
+            key = self.make_key(config, row, "trial", trial=trial)
             job = Job(key, self.folder, config, params=params, search=self.index.searches[row.name])
             jobs.append(job)
         return [job for job in jobs if job.key.content not in self.index.outcomes]
@@ -148,7 +148,7 @@ class StudyPlan:
         return self._runs[row.name]
 
     def chains(self) -> list[list[str]]:
-        """Points whose runs follow one another; most stand alone."""
+        """Lists of points whose runs start from one another; most points form a chain of one."""
         chained = [
             list(self.study.sweeps[name].settings()) for name in self.study.sweep if self.study.sweeps[name].chain
         ]
@@ -159,13 +159,13 @@ class StudyPlan:
         self, row: RowSpec, seed: int, fold: int, points: Sequence[str], params: Mapping[str, Any]
     ) -> Iterator[Job]:
         """The runs of a chain, up to the first one whose predecessor has not ended well."""
-        before: Job | None = None
+        previous: Job | None = None
         for point in points:
-            if before is not None and not self.is_done(before):
+            if previous is not None and not self.is_done(previous):
                 return
-            start = {} if before is None or row.kind == "baseline" else {"model.start": str(before.folder)}
-            before = self.make_run_job(row, seed, fold, point, params, start)
-            yield before
+            start = {} if previous is None or row.kind == "baseline" else {"model.start": str(previous.folder)}
+            previous = self.make_run_job(row, seed, fold, point, params, start)
+            yield previous
 
     def chosen_params(self, row: RowSpec) -> dict[str, Any]:
         """The tuned parameters as a row takes them; empty where nothing was tuned."""
@@ -181,7 +181,7 @@ class StudyPlan:
         params: Mapping[str, Any],
         start: Mapping[str, Any],
     ) -> Job:
-        """One final run; `start` is the key of the network that it starts with, where it is that of another run."""
+        """One final run; `start` names the run whose network it starts from, if any."""
         conditions = {**self.points[point], **start}
         config = run_config(self.study, row, seed=seed, fold=fold, params=params, point=conditions)
         role: Role = "baseline" if row.kind == "baseline" else "final"
@@ -191,8 +191,8 @@ class StudyPlan:
 
     def has_joined_models(self, row: RowSpec) -> bool:
         """Whether there are fold models to join, or a baseline of as many dimensions as they have together."""
-        several = self.study.cross_validation and self.study.data.folds > 1
-        return several and (len(row.folds) > 1 or row.name == "pretrained")
+        multiple_folds = self.study.cross_validation and self.study.data.folds > 1
+        return multiple_folds and (len(row.folds) > 1 or row.name == "pretrained")
 
     def joined_jobs(self, row: RowSpec) -> list[Job]:
         """The joined models of a row, not evaluated yet, whose fold models have all ended well."""
@@ -208,8 +208,8 @@ class StudyPlan:
             groups: dict[tuple[int, str], list[Job]] = {}
             for job in self.runs(row) if self.has_joined_models(row) else ():
                 groups.setdefault((job.key.seed, job.point), []).append(job)
-            whole = [members for members in groups.values() if len(members) == len(row.folds)]
-            joined = [(members, self.join_job(row, members)) for members in whole]
+            complete = [members for members in groups.values() if len(members) == len(row.folds)]
+            joined = [(members, self.join_job(row, members)) for members in complete]
             if row.name not in self._runs:
                 return joined
             self._joined[row.name] = joined
@@ -233,11 +233,12 @@ class StudyPlan:
 
     def probes_of(self, row: RowSpec) -> list[Probe]:
         """The probes of a row: those of sweeps where these are run; baselines have no head to adapt and no rounds."""
-        chosen = [PROBES.find(name) for name in self.study.probes]
+        probes = [PROBES.find(name) for name in self.study.probes]
         return [
-            one
-            for one in chosen
-            if (row.kind == "trained" or one.name == "conditions") and (not one.sweep or one.sweep in self.study.sweep)
+            probe
+            for probe in probes
+            if (row.kind == "trained" or probe.name == "conditions")
+            and (not probe.sweep or probe.sweep in self.study.sweep)
         ]
 
     def probe_jobs(self, row: RowSpec) -> list[Job]:
@@ -246,24 +247,24 @@ class StudyPlan:
 
     def probe_runs(self, row: RowSpec) -> Iterator[Job]:
         """The probes of a row whose runs have all ended well."""
-        for chosen in self.probes_of(row):
-            points = list(self.study.sweeps[chosen.sweep].settings()) if chosen.sweep else [BASE]
+        for probe in self.probes_of(row):
+            points = list(self.study.sweeps[probe.sweep].settings()) if probe.sweep else [BASE]
             groups: dict[tuple[int, int], list[Job]] = {}
             for job in self.runs(row):
                 if job.point in points and self.is_done(job):
                     groups.setdefault((job.key.seed, job.key.fold), []).append(job)
             for members in groups.values():
                 if len(members) == len(points):
-                    yield self.probe_job(row, chosen, sorted(members, key=lambda job: points.index(job.point)))
+                    yield self.probe_job(row, probe, sorted(members, key=lambda job: points.index(job.point)))
 
-    def probe_job(self, row: RowSpec, chosen: Probe, members: Sequence[Job]) -> Job:
+    def probe_job(self, row: RowSpec, probe: Probe, members: Sequence[Job]) -> Job:
         """One measurement of one run, or of the runs of a sweep."""
         first = members[0]
-        inputs = ["probe", chosen.name, chosen.version, *(member.key.content for member in members)]
+        inputs = ["probe", probe.name, probe.version, *(member.key.content for member in members)]
         content = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
         key = RunKey(row.name, first.key.seed, first.key.fold, None, "probe", content)
         folders = tuple(member.folder for member in members)
-        return Job(key, self.folder, first.config, chosen.name, first.params, members=folders, probe=chosen.name)
+        return Job(key, self.folder, first.config, probe.name, first.params, members=folders, probe=probe.name)
 
     def is_done(self, job: Job) -> bool:
         """Whether a job has ended well."""
@@ -275,8 +276,8 @@ class StudyPlan:
     def make_job(self, config: RunConfig, row: RowSpec, role: Role, point: str, params: Mapping[str, Any]) -> Job:
         """A run with its key and folder."""
         key = self.make_key(config, row, role, point=point)
-        first = point == BASE and role != "joined" and (key.seed, key.fold) == (row.seeds[0], row.folds[0])
-        return Job(key, self.folder / row.name / key.folder, config, point, params, profile=first)
+        is_first = point == BASE and role != "joined" and (key.seed, key.fold) == (row.seeds[0], row.folds[0])
+        return Job(key, self.folder / row.name / key.folder, config, point, params, profile=is_first)
 
     def make_key(
         self, config: RunConfig, row: RowSpec, role: Role, *, point: str = BASE, trial: int | None = None
@@ -305,7 +306,7 @@ def search_identity(study: StudyConfig, row: RowSpec, data_fingerprint: str) -> 
         "run": run_inputs(config, data_fingerprint),
         "folds": row.folds,
         "search": study.search.model_dump(),
-        "space": {name: [type(one).__name__, asdict(one)] for name, one in row.space.items()},
+        "space": {name: [type(dimension).__name__, asdict(dimension)] for name, dimension in row.space.items()},
     }
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -315,13 +316,15 @@ def find_trials(index: StudyIndex, row: RowSpec, metric: str) -> list[ScoredTria
     folds = index.trials_of(row.name)
     trials: list[ScoredTrial] = []
     while all(fold in folds.get(len(trials), {}) for fold in row.folds):
-        ended = [folds[len(trials)][fold] for fold in row.folds]
-        trials.append(ScoredTrial(ended[0].params, sum(one.score(metric) for one in ended) / len(ended)))
+        outcomes = [folds[len(trials)][fold] for fold in row.folds]
+        trials.append(
+            ScoredTrial(outcomes[0].params, sum(outcome.score(metric) for outcome in outcomes) / len(outcomes))
+        )
     return trials
 
 
 def find_choice(row: RowSpec, trials: Sequence[ScoredTrial]) -> SearchChoice | None:
-    """What the trials of a row say; None where there are none."""
+    """The best trial of a row; None without trials."""
     if not trials:
         return None
     best = best_trial(trials)

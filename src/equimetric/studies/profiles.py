@@ -1,4 +1,4 @@
-"""What the first run of every row has stored beside its scores, for the sections of a report that look closer."""
+"""Data that the first run of every row has stored beside its scores, for the detailed sections of a report."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["MethodProfile", "StudyImages", "load_profiles", "study_images"]
 
 @dataclass(frozen=True, eq=False)
 class MethodProfile:
-    """One run of a row, looked at closely.
+    """Stored details of one run of a row.
 
     Attributes:
-        seed: of the run.
+        seed: seed of the run.
         run: thresholds, map and distances of nearest neighbours; empty where the run has stored none.
         per_query: `index`, `labels`, `neighbours` and scores of every test query, in rows of the data set.
     """

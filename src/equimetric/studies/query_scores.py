@@ -1,4 +1,4 @@
-"""Scores and neighbours of single test queries by row, as the folders of runs keep them."""
+"""Scores and neighbours of single test queries by row, read from the folders of runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class QueryComparison:
     """One score for each test query and row, the mean over the row's runs; and what its first run retrieves.
 
     Attributes:
-        metric: which score.
+        metric: name of the score.
         index: (Q,) rows of the data set.
         class_names: (Q,) of the queries.
         scores: row → (Q,).
         neighbours: row → (Q, K) rows of the data set, nearest first, −1 for none.
-        runs: how many runs of a row the scores are means over, at least.
+        runs: minimum number of runs per row behind the means.
         images: labels, class names and images of the data set, where it is at hand.
     """
 

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 NAMED_METHODS = 3
-"""Methods that are named where more of them have the same note."""
+"""Methods named in full where several share a note."""
 
 PLAIN = " plain"
 """End of the name of a metric that was measured without the cohort."""
@@ -55,12 +55,12 @@ class RunRecord:
     Attributes:
         memory: peak of the process and of its device, in bytes; empty where it is not known.
         cost: parameters, training_only, forward_passes, dim; members, diversity: of an ensemble, on the test images.
-        fold: which block of classes validated; −1 of joined fold models.
-        point: of a sweep; '' for the study itself.
+        fold: block of classes that validated; −1 for joined fold models.
+        point: point of a sweep; '' for the study itself.
         per_class: metric → score of every test class, in the order of `classes`.
         classes: the test classes, None where the run has no scores of classes.
         code: fingerprint of the code that computed it; '' where it is not known.
-        folder: of the run, inside that of the study; '' where it is not there.
+        folder: path of the run's folder below the study's; '' where it is missing.
     """
 
     method: str
@@ -123,7 +123,7 @@ class GalleryRow:
 
 @dataclass(frozen=True, eq=False)
 class StudyRecord:
-    """A study: its runs, the conditions they share, and sentences on what it can and cannot show.
+    """A study: its runs, the conditions they share, and sentences on what it shows and does not show.
 
     Attributes:
         runs: the final runs of the study itself, and its baselines.
@@ -133,17 +133,20 @@ class StudyRecord:
         shifts: point of a sweep → distance of its test classes from the training classes, where that is known.
         searches: by row, where parameters were tuned.
         recipes: row → method and options, of trained rows.
+        tuned: row → options that a search chose for its method; they take the place of those in `recipes`.
+        row_settings: row → what is set for it alone, in words.
+        planned: row → final runs that the study plans; empty where that is not known.
         dataset: name of the data.
         protocol: name and version; `departures` are the keys in which the study differs from it.
         primary_metric: orders the methods and is plotted; larger must be better.
         across: "item" or "class" where one modality is searched for by the other.
         table_metrics: the metrics that become columns of the table; empty for all measured ones.
         statistics: how differences are judged.
-        ledger: what is fair about it, where that was checked.
+        ledger: the fairness ledger, where it was checked.
         configuration: the complete TOML file that repeats the study or the run.
         fingerprint: hash of the data: images, labels, class names.
         environment: versions and hardware of its runs, as far as they are known.
-        openings: command → how often it looked at the test classes of the runs.
+        openings: command → how often it opened the test classes of the runs.
         queries: scores of single test queries, where runs have kept them.
         spaces: row → test embeddings of its first run, where its model is at hand.
         profiles: row → thresholds, neighbours and map of its first run, where that has stored them.
@@ -165,6 +168,9 @@ class StudyRecord:
     shifts: Mapping[str, float] = field(default_factory=dict)
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)
     recipes: Mapping[str, tuple[str, Mapping[str, object]]] = field(default_factory=dict)
+    tuned: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    row_settings: Mapping[str, str] = field(default_factory=dict)
+    planned: Mapping[str, int] = field(default_factory=dict)
     dataset: str = ""
     protocol: str = ""
     departures: Mapping[str, str] = field(default_factory=dict)
@@ -187,9 +193,9 @@ class StudyRecord:
         for method in self.galleries:
             if method not in self.methods:
                 raise unknown_name("method with a gallery", method, self.methods)
-        measured = {metric for run in self.runs if run.status == "done" for metric in run.metrics}
-        if self.primary_metric not in measured and any(run.status == "done" for run in self.runs):
-            raise unknown_name("primary metric", self.primary_metric, measured)
+        metrics = {metric for run in self.runs if run.status == "done" for metric in run.metrics}
+        if self.primary_metric not in metrics and any(run.status == "done" for run in self.runs):
+            raise unknown_name("primary metric", self.primary_metric, metrics)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -202,32 +208,38 @@ class StudyRecord:
         return tuple(run for run in self.runs if run.status == "failed")
 
     @property
+    def missing(self) -> dict[str, int]:
+        """Row → planned runs that have not ended; without the rows that are complete."""
+        missing = {row: count - len(self.all_runs_of(row)) for row, count in self.planned.items()}
+        return {row: count for row, count in missing.items() if count > 0}
+
+    @property
     def notes(self) -> tuple[tuple[RunRecord, str], ...]:
-        """What runs noticed: each note with its run."""
+        """All notes of runs: each with its run."""
         return tuple((run, note) for run in self.runs for note in run.notes)
 
     @property
     def grouped_notes(self) -> tuple[tuple[str, str], ...]:
-        """What the runs of each method noticed, notes that begin alike as one: ('margin, 3 of 10 runs', first note).
+        """Notes of each method's runs, those with a common beginning merged: ('margin, 3 of 10 runs', first note).
 
         Methods with the same note share a line.
         """
         groups: dict[tuple[str, str], list[tuple[RunRecord, str]]] = {}
         for run, note in self.notes:
             groups.setdefault((run.method, note.partition(":")[0]), []).append((run, note))
-        alike: dict[str, list[tuple[str, list[tuple[RunRecord, str]]]]] = {}
+        by_note: dict[str, list[tuple[str, list[tuple[RunRecord, str]]]]] = {}
         for (method, _), noted in groups.items():
-            alike.setdefault(noted[0][1], []).append((method, noted))
-        return tuple((self._noted_by(methods), note) for note, methods in alike.items())
+            by_note.setdefault(noted[0][1], []).append((method, noted))
+        return tuple((self._describe_sources(methods), note) for note, methods in by_note.items())
 
-    def _noted_by(self, groups: Sequence[tuple[str, Sequence[tuple[RunRecord, str]]]]) -> str:
+    def _describe_sources(self, groups: Sequence[tuple[str, Sequence[tuple[RunRecord, str]]]]) -> str:
         """'margin, seed 3', 'margin, 3 of 10 runs, such as seed 0', 'margin, triplet and 4 more methods, 17 runs'."""
         (method, noted), *others = groups
         if others:
             names = [name for name, _ in groups]
-            listed = ", ".join(names[:NAMED_METHODS])
-            more = f" and {len(names) - NAMED_METHODS} more methods" if len(names) > NAMED_METHODS else ""
-            return f"{listed}{more}, {sum(len(one) for _, one in groups)} runs"
+            names_text = ", ".join(names[:NAMED_METHODS])
+            rest_text = f" and {len(names) - NAMED_METHODS} more methods" if len(names) > NAMED_METHODS else ""
+            return f"{names_text}{rest_text}, {sum(len(run_notes) for _, run_notes in groups)} runs"
         first = f"{method}, seed {noted[0][0].seed}"
         runs = len(self.all_runs_of(method))
         return first if len(noted) == 1 else f"{method}, {len(noted)} of {runs} runs, such as seed {noted[0][0].seed}"
@@ -261,9 +273,9 @@ class StudyRecord:
 
         return DataFrame(
             [
-                {"method": method, "trial": number, **trial.params, "score": trial.score}
+                {"method": method, "trial": i, **trial.params, "score": trial.score}
                 for method, search in self.searches.items()
-                for number, trial in enumerate(search.trials)
+                for i, trial in enumerate(search.trials)
             ]
         )
 
@@ -288,8 +300,8 @@ class StudyRecord:
         by_seed: dict[int, list[float]] = {}
         for run in self.runs if runs is None else runs:
             if run.method == method:
-                measured = run.metrics.get(metric) if run.status == "done" else None
-                by_seed.setdefault(run.seed, []).append(nan if measured is None else float(measured))
+                value = run.metrics.get(metric) if run.status == "done" else None
+                by_seed.setdefault(run.seed, []).append(nan if value is None else float(value))
         means = {seed: sum(folds) / len(folds) for seed, folds in by_seed.items()}
         return {seed: value for seed, value in means.items() if isfinite(value)}
 
@@ -301,11 +313,11 @@ class StudyRecord:
                 )
 
     def _check_one_run_per_seed(self) -> None:
-        seen: set[tuple[str, int, int]] = set()
+        keys: set[tuple[str, int, int]] = set()
         for run in self.runs:
-            if (run.method, run.seed, run.fold) in seen:
+            if (run.method, run.seed, run.fold) in keys:
                 raise EquimetricError(
                     f"method {run.method!r} has more than one run with seed {run.seed}, "
                     "which would count one seed twice; keep one run per method and seed"
                 )
-            seen.add((run.method, run.seed, run.fold))
+            keys.add((run.method, run.seed, run.fold))

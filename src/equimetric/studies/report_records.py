@@ -1,4 +1,4 @@
-"""What a report can be about: the folder of a study or of a run, or a file of embeddings."""
+"""Records that a report is made from: the folder of a study or of a run, or a file of embeddings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from equimetric.studies.store import count_test_accesses, find_images, is_study,
 __all__ = ["load_embeddings_record", "load_record", "load_run_record"]
 
 METRICS = ("recall@1", "r_precision", "map@r", "auc", "eer", "opis")
-"""What a report measures of embeddings alone."""
+"""Metrics that a report measures of embeddings alone."""
 
 
 def load_record(
@@ -48,13 +48,13 @@ def load_record(
     no image of the data.
     """
     record = find_record(source, labels, retrained_folder, data_options)
-    return record if pictures or isinstance(record, EmbeddingsRecord) else without_pictures(record)
+    return record if pictures or isinstance(record, EmbeddingsRecord) else remove_images(record)
 
 
 def find_record(
     source: Path, labels: Path | None, retrained_folder: Path | None, data_options: Mapping[str, Any] | None
 ) -> StudyRecord | EmbeddingsRecord:
-    """The record of whatever lies at a path."""
+    """The record of a study, a run or embeddings at a path."""
     if not is_study(source) and (retrained_folder or data_options):
         raise EquimetricError(f"{str(source)!r} is no study; only studies are trained again, or have their data moved")
     if not source.is_dir():
@@ -70,8 +70,8 @@ def find_record(
     )
 
 
-def without_pictures(record: StudyRecord) -> StudyRecord:
-    """The record without the images of its data, which may not be published everywhere; names of classes stay."""
+def remove_images(record: StudyRecord) -> StudyRecord:
+    """The record without images, which may not be published everywhere; class names stay."""
     images = record.images and replace(record.images, dataset=None)
     queries = record.queries and replace(record.queries, images=images)
     return replace(record, galleries={}, queries=queries, images=images)
@@ -130,7 +130,7 @@ def load_run_record(folder: Path) -> StudyRecord:
 
 
 def load_embeddings_record(file: Path, labels: Path | None = None) -> EmbeddingsRecord:
-    """The embeddings of a file with the metrics and thresholds of a report, which cost a scan each."""
+    """The embeddings of a file with the metrics and thresholds of a report; each costs a scan."""
     arrays = read_embeddings(file, labels)
     if "gallery_embeddings" in arrays:
         raise EquimetricError(f"{str(file)!r} has a separate gallery; a report takes one set of labelled embeddings")
@@ -158,7 +158,7 @@ def load_embeddings_record(file: Path, labels: Path | None = None) -> Embeddings
 
 
 def profile_thresholds(embeddings: NDArray[Any], labels: NDArray[Any]) -> RunProfile | None:
-    """What every threshold accepts, and a certificate; None where too few classes have pairs."""
+    """The rates of every threshold, and a certificate; None where too few classes have pairs."""
     try:
         distances = pair_distances(prepare_sets(embeddings, labels))
         return RunProfile(profile_distances(distances), certified=certify(distances))

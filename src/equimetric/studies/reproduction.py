@@ -1,4 +1,4 @@
-"""Runs repeated from what is stored of them: does the same come out?"""
+"""Repeat runs from their stored configuration and compare the scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from equimetric.training import train
 __all__ = ["Reproduction", "changes", "find_runs", "reproduce_run", "scores"]
 
 COMPARED_FACTS = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "cuda")
-"""What of the environment may explain a difference."""
+"""Facts of the environment that may explain a difference."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Reproduction:
     """A run that was repeated.
 
     Attributes:
-        folder: of the run.
+        folder: folder of the run.
         stored, repeated: the scores of the test classes.
-        environment: what differs between then and now: name → (then, now).
+        environment: facts that changed: name → (then, now).
     """
 
     folder: Path
@@ -59,7 +59,7 @@ class Reproduction:
     def __str__(self) -> str:
         if self.matches:
             return f"identical: {len(self.stored)} scores of {self.folder.name} are equal to the last bit"
-        worst = max(self.differences.items(), key=lambda one: abs(one[1]) if not isnan(one[1]) else float("inf"))
+        worst = max(self.differences.items(), key=lambda item: abs(item[1]) if not isnan(item[1]) else float("inf"))
         text = f"different: {len(self.differences)} of {len(self.stored)} scores of {self.folder.name} differ, "
         text += f"{worst[0]} most, by {worst[1]:+.2g}"
         changes = ", ".join(f"{name} {then} → {now}" for name, (then, now) in self.environment.items())
@@ -94,7 +94,7 @@ def scores(result: RunResult | Outcome) -> dict[str, float]:
 
 
 def changes(then: Mapping[str, object], now: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    """What of the environment has changed."""
+    """Facts of the environment that have changed."""
     names = (name for name in COMPARED_FACTS if name in then)
     return {name: (then[name], now.get(name)) for name in names if then[name] != now.get(name)}
 

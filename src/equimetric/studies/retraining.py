@@ -1,4 +1,4 @@
-"""The first run of every row of a study whose run folders are gone, trained again for what reports look at closely."""
+"""Retrain the first run of every row of a study whose run folders are gone, for the detailed sections of a report."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def retrain_rows(
     """Train the first finished run of every row into `runs`, each in its folder there, with a profile.
 
     The study's own folder is only read. `located` are keys `data.options.…` that say where the data are now. A run that
-    is there already is not trained again. `only` names the rows where not all are wanted.
+    is there already is not trained again. `only` restricts the rows.
     """
     require_study(study_folder)
     stored, index = read_index(study_folder)
     study = locate_data(stored, located)
     data = load_run_data(study.data)
-    wanted = read_json(study_folder / "data.json", dict, ADVICE).get("fingerprint")
-    if data.fingerprint != wanted:
+    expected = read_json(study_folder / "data.json", dict, ADVICE).get("fingerprint")
+    if data.fingerprint != expected:
         raise EquimetricError(
-            f"the data have the fingerprint {data.fingerprint}, those of the study had {wanted}; say where the same "
+            f"the data have the fingerprint {data.fingerprint}, those of the study had {expected}; say where the same "
             f"images and labels are, by keys such as --{DATA_OPTIONS_PREFIX}file"
         )
     cache, rows = RunCache(), list_rows(study)
@@ -84,21 +84,21 @@ def retrain_rows(
 
 
 def describe_retrained(retrained: Sequence[RetrainedRow], rows: int) -> str:
-    """Which parts of a page are of runs that were trained again, and whether these gave the scores of the study."""
-    differing = {one.row: one.reproduction.differences for one in retrained if not one.reproduction.matches}
-    wanted = f"each of {rows} rows" if len(retrained) == rows else f"{len(retrained)} of {rows} rows"
+    """Which parts of a page come from retrained runs, and whether these reproduced the scores of the study."""
+    differing = {item.row: item.reproduction.differences for item in retrained if not item.reproduction.matches}
+    rows_text = f"each of {rows} rows" if len(retrained) == rows else f"{len(retrained)} of {rows} rows"
     text = (
         "The folders of the runs are gone: thresholds, neighbours, maps, pair weights, memory and scores of single "
-        f"queries are of the first run of {wanted}, trained again for this page. "
+        f"queries are of the first run of {rows_text}, trained again for this page. "
     )
-    same = len(retrained) - len(differing)
+    num_identical = len(retrained) - len(differing)
     if not differing:
         return f"{text}All have the scores of the study to the last bit."
     gaps = [(abs(gap), metric, row) for row, metrics in differing.items() for metric, gap in metrics.items()]
     largest, metric, row = max(gaps, key=lambda gap: inf if isnan(gap[0]) else gap[0])
     return (
-        f"{text}{same} of them have the scores of the study to the last bit; of the others the largest difference is "
-        f"{largest:.1g} ({metric} of {row})."
+        f"{text}{num_identical} of them have the scores of the study to the last bit; of the others the largest "
+        f"difference is {largest:.1g} ({metric} of {row})."
     )
 
 

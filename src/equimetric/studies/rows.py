@@ -1,8 +1,8 @@
-"""The rows of a study's table, each with what distinguishes it, and the configuration of any of its runs."""
+"""The rows of a study's table, and the configuration of any of their runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,27 +13,27 @@ from equimetric.runs.configuration import RunConfig
 from equimetric.search_space import SearchSpace
 from equimetric.studies.configuration import ArmConfig, MethodConfig, StudyConfig, is_condition
 
-__all__ = ["BASE", "RowSpec", "find_points", "list_rows", "run_config"]
+__all__ = ["BASE", "RowSpec", "find_points", "list_rows", "run_config", "tuned_conditions"]
 
 BASE = ""
 """The point of a study itself, beside those of its sweeps."""
 
 DETERMINISTIC = ("raw_pixels", "raw_features", "pretrained")
-"""Baselines without anything random, where features are those of given weights."""
+"""Baselines without randomness, where features come from fixed weights."""
 
 
 @dataclass(frozen=True)
 class RowSpec:
-    """What makes a row of the table.
+    """The definition of a row of the table.
 
     Attributes:
-        name: of the row.
-        kind: whether its runs train.
-        method, options, learner: of its runs.
+        name: name of the row.
+        kind: 'trained' or 'baseline'.
+        method, options, learner: settings of its runs.
         conditions: dotted keys in which it differs from the study.
-        space: what is tuned; empty where nothing is.
-        base: the row whose tuned options it takes, of an arm.
-        seeds, folds: of its runs.
+        space: ranges to tune; empty where nothing is tuned.
+        base: for an arm, the row whose tuned options it takes.
+        seeds, folds: seeds and folds of its runs.
     """
 
     name: str
@@ -52,10 +52,12 @@ class RowSpec:
         if self.base is None:
             return dict(params)
         terms = parse_method(self.method)
-        first = terms[0][1].name
+        first_term = terms[0][1].name
         # In a sum an option names its term.
         qualified = len(terms) > 1
-        return {key if is_condition(key) or not qualified else f"{first}.{key}": value for key, value in params.items()}
+        return {
+            key if is_condition(key) or not qualified else f"{first_term}.{key}": value for key, value in params.items()
+        }
 
 
 def list_rows(study: StudyConfig) -> dict[str, RowSpec]:
@@ -72,9 +74,9 @@ def list_rows(study: StudyConfig) -> dict[str, RowSpec]:
 
 
 def baseline_row(study: StudyConfig, name: str) -> RowSpec:
-    """A row of untrained networks: one run where nothing in it is random, one fold where it does not depend on it."""
-    given = study.model.pretrained is not None or study.data.name in ("features", "pairs")
-    fixed = name == "raw_pixels" or (name in DETERMINISTIC and given)
+    """A row of untrained networks: one run where it is deterministic, one fold where it does not depend on the fold."""
+    fixed_features = study.model.pretrained is not None or study.data.name in ("features", "pairs")
+    fixed = name == "raw_pixels" or (name in DETERMINISTIC and fixed_features)
     by_fold = name == "untrained" and study.model.head_init == "pca"
     return RowSpec(
         name,
@@ -121,17 +123,17 @@ def arm_row(row: RowSpec, name: str, arm: ArmConfig) -> RowSpec:
         folds=row.folds,
         base=row.name,
     )
-    own = {**spec.tuned_options(dict(flatten(row.options))), **dict(flatten(arm.options))}
-    return RowSpec(**{**vars(spec), "options": own})
+    options = {**spec.tuned_options(dict(flatten(row.options))), **dict(flatten(arm.options))}
+    return RowSpec(**{**vars(spec), "options": options})
 
 
 def tuned_space(study: StudyConfig, method: str, config: MethodConfig) -> dict[str, SearchSpace]:
-    """What a search tunes for a method: its options, the study's ranges, and the rate of its own parameters."""
+    """The ranges tuned for a method: its options, the study's ranges, and the learning rate of its own parameters."""
     if study.search is None:
         return {}
-    given = {key: table.space() for key, table in (config.search or {}).items()}
-    own = given if config.search is not None else default_space(method)
-    space = {**{key: table.space() for key, table in study.search.ranges.items()}, **own}
+    explicit = {key: table.space() for key, table in (config.search or {}).items()}
+    ranges = explicit if config.search is not None else default_space(method)
+    space = {**{key: table.space() for key, table in study.search.ranges.items()}, **ranges}
     if study.search.objective_lr is not None and config.objective_lr is None and has_parameters(method, config.options):
         space.setdefault("optimizer.objective_lr", study.search.objective_lr.space())
     return space
@@ -148,7 +150,7 @@ def default_space(method: str) -> dict[str, SearchSpace]:
 
 
 def has_parameters(method: str, options: Mapping[str, Any]) -> bool:
-    """Whether an objective learns something of its own, such as proxies."""
+    """Whether an objective has parameters of its own, such as proxies."""
     objective = build_objective(method, options, Context(classes=4, dim=4, images=16))
     return any(parameter.numel() for parameter in objective.parameters())
 
@@ -159,6 +161,11 @@ def find_points(study: StudyConfig) -> dict[str, dict[str, Any]]:
     for name in study.sweep:
         points |= study.sweeps[name].settings()
     return points
+
+
+def tuned_conditions(rows: Iterable[RowSpec]) -> list[str]:
+    """Dotted keys of the conditions that the search of any row tunes."""
+    return list(dict.fromkeys(key for row in rows for key in row.space if is_condition(key)))
 
 
 def run_config(

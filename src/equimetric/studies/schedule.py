@@ -1,4 +1,4 @@
-"""Between plan, engine and index: start what is ready, record what has ended, look what that makes ready."""
+"""Run a plan on an engine: start jobs that are ready, record those that end, queue those that become ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from equimetric.studies.engines import Engine, JobEnd, JobLost, JobMessage, JobP
 from equimetric.studies.jobs import Job, describe_run
 from equimetric.studies.plan import StudyPlan
 
-__all__ = ["Watcher", "adopt_finished", "execute_plan", "forget_damaged", "ignore_progress"]
+__all__ = ["Watcher", "execute_plan", "forget_damaged", "ignore_progress", "record_unindexed_runs"]
 
 Watcher = Callable[[Job, int, Mapping[str, float] | None], None]
 """Called with a job, the number of its steps so far, and its metrics, which are None when it has ended."""
@@ -25,20 +25,20 @@ def ignore_progress(job: Job, step: int, metrics: Mapping[str, float] | None) ->
 
 
 def execute_plan(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progress) -> None:
-    """Do all that is left of a study. A job whose process dies is left to the next start; the others are done."""
+    """Run all remaining jobs of a study. A job whose process dies is left to the next start; the others are done."""
     waiting: list[tuple[tuple[int, int], int, Job]] = []
-    arrivals = count()
-    seen: set[str] = set()
+    tiebreak = count()
+    submitted: set[str] = set()
     running = 0
     lost: list[EquimetricError] = []
 
     def submit_ready(rows: Iterable[str]) -> None:
         for row in rows:
-            jobs = [job for job in plan.ready_jobs(row) if job.key.content not in seen]
+            jobs = [job for job in plan.ready_jobs(row) if job.key.content not in submitted]
             plan.index.plan(plan.index_entry(job) for job in jobs if job.key.trial is None)
-            seen.update(job.key.content for job in jobs)
+            submitted.update(job.key.content for job in jobs)
             for job in jobs:
-                heappush(waiting, (urgency(plan, job), next(arrivals), job))
+                heappush(waiting, (priority(plan, job), next(tiebreak), job))
 
     submit_ready(plan.rows)
     while waiting or running:
@@ -64,7 +64,7 @@ def execute_plan(plan: StudyPlan, engine: Engine, watch: Watcher = ignore_progre
         raise lost[0]
 
 
-def urgency(plan: StudyPlan, job: Job) -> tuple[int, int]:
+def priority(plan: StudyPlan, job: Job) -> tuple[int, int]:
     """Baselines first, then trials, on which others wait; then seed by seed, so that all methods have some runs."""
     if job.key.trial is not None:
         return 1, job.key.trial
@@ -88,13 +88,13 @@ def is_intact(job: Job, retry_failed: bool) -> bool:
     except DamagedFileError:
         return False
     except EquimetricError:
-        # Whole, but of a newer version: not to be replaced.
+        # Intact, but of a newer version: not to be replaced.
         return True
     return result is not None and not (retry_failed and result.status == "failed")
 
 
-def adopt_finished(plan: StudyPlan, *, retry_failed: bool) -> None:
-    """Record runs that ended although the index does not say so: it was written just before a crash, or is damaged."""
+def record_unindexed_runs(plan: StudyPlan, *, retry_failed: bool) -> None:
+    """Record finished runs that the index lacks because of a crash or a damaged line."""
     for job in plan.known_jobs():
         if job.key.content in plan.index.outcomes or not (job.has_folder and (job.folder / RESULT).exists()):
             continue

@@ -44,7 +44,7 @@ class SpaceConfig(Strict):
 
 
 class SearchConfig(Strict):
-    """How every method is tuned: by the mean over folds of its best validation score, never on test classes."""
+    """Tuning of every method: by the mean over folds of its best validation score, never on test classes."""
 
     kind: Literal["bayesian", "random", "grid"] = Field(
         "bayesian",

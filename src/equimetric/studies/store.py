@@ -20,18 +20,18 @@ from equimetric.runs.damage import read_intact_result
 from equimetric.runs.data import load_run_data
 from equimetric.runs.folder import RunFolder
 from equimetric.runs.key import Role
-from equimetric.studies.configuration import StudyConfig
+from equimetric.studies.configuration import StudyConfig, is_condition
 from equimetric.studies.gallery import galleries
 from equimetric.studies.index import INDEX, PlannedRun, StudyIndex
 from equimetric.studies.ledger.record import Ledger
-from equimetric.studies.narrative import choose_table_metrics, conditions, statement
+from equimetric.studies.narrative import choose_table_metrics, describe_rows, describe_study_conditions, statement
 from equimetric.studies.old_index import read_old_index
 from equimetric.studies.outcomes import Outcome
 from equimetric.studies.plan import StudyPlan, find_choice, find_trials
 from equimetric.studies.profiles import load_profiles, study_images
 from equimetric.studies.query_scores import compare_queries
 from equimetric.studies.records import PLAIN, RunRecord, SearchRecord, StudyRecord
-from equimetric.studies.rows import BASE, list_rows
+from equimetric.studies.rows import BASE, RowSpec, list_rows
 from equimetric.studies.search import budget
 
 __all__ = ["is_study", "load_study", "locate_data", "read_index", "require_study", "save_study"]
@@ -40,7 +40,7 @@ OWN_FILES = {"arrays": "file", "features": "file", "folder": "root", "manifest":
 """Data of the user's own → the option that says where it is."""
 
 ENVIRONMENT = ("equimetric", "code", "protocol", "python", "torch", "numpy", "platform", "processor", "cores", "cuda")
-"""What a report says of the machines of a study, by the names of environment.json."""
+"""Facts of environment.json that a report shows."""
 
 DATA_OPTIONS_PREFIX = "data.options."
 """Keys that say where the data are now; everything else is part of the study."""
@@ -80,9 +80,8 @@ def load_study(
 ) -> StudyRecord:
     """The record of a study from its folder: every run that has ended, and the shared conditions.
 
-    `retrained_folder` is where runs are in place of the study's own folder: those that `retrain_rows` has
-    trained again.
-    `data_options` are keys `data.options.…` that say where the data are now.
+    `retrained_folder` replaces the study's own folder as the location of runs, for those that `retrain_rows` wrote.
+    `data_options` are keys `data.options.…` with the current location of the data.
     """
     folder = Path(folder)
     runs_at = retrained_folder or folder
@@ -97,17 +96,21 @@ def load_study(
     runs = select_runs(finished, "final", "baseline", swept=False)
     if not runs:
         raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
+    rows = list(list_rows(study).values())
+    trained = [row for row in rows if row.kind == "trained"]
+    searches = read_searches(study, index)
     dataset = find_images(locate_data(study, data_options), stored.get("fingerprint", ""))
     images = None if dataset is None else study_images(dataset)
-    done = [run for run in runs if run.outcome.status == "done"]
-    folders = [(run.planned.key.method, runs_at / run.planned.folder) for run in done]
-    seeded = [(run.planned.key.method, run.planned.key.seed, runs_at / run.planned.folder) for run in done]
+    finished_runs = [run for run in runs if run.outcome.status == "done"]
+    folders = [(run.planned.key.method, runs_at / run.planned.folder) for run in finished_runs]
+    seeded = [(run.planned.key.method, run.planned.key.seed, runs_at / run.planned.folder) for run in finished_runs]
     return StudyRecord(
         name=study.name,
         title=study.title or f"Comparison {study.name}",
-        statement=statement(study, [run.planned.key for run in runs]),
-        conditions=conditions(study, dataset),
-        runs=tuple(own_folder(run_record(run, runs_at, index), folder) for run in runs),
+        statement=statement(study),
+        conditions=describe_study_conditions(study, dataset),
+        row_settings=describe_rows(study),
+        runs=tuple(drop_foreign_folder(run_record(run, runs_at, index), folder) for run in runs),
         galleries={} if dataset is None else galleries(study.name, folders, dataset),
         table_metrics=choose_table_metrics(study),
         primary_metric=study.evaluation.selected_by,
@@ -118,8 +121,10 @@ def load_study(
         ),
         probe_runs=tuple(run_record(run, runs_at, index) for run in select_runs(finished, "probe")),
         shifts=stored.get("shifts", {}),
-        searches=read_searches(study, index),
-        recipes={row.name: (row.method, row.options) for row in list_rows(study).values() if row.kind == "trained"},
+        searches=searches,
+        recipes={row.name: (row.method, row.options) for row in trained},
+        tuned={row.name: tuned_options(row, searches) for row in trained},
+        planned={row.name: len(row.seeds) * len(row.folds) for row in rows},
         dataset=name_data(study),
         protocol=f"{study.protocol} {study.protocol_version}" if study.protocol_version else "",
         departures=study.departures,
@@ -145,7 +150,7 @@ def select_runs(finished: Sequence[FinishedRun], *roles: Role, swept: bool | Non
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a folder has what every study begins with."""
+    """Whether a folder holds the files of a study."""
     return all((folder / name).exists() for name in ("study.toml", "data.json"))
 
 
@@ -156,7 +161,7 @@ def require_study(folder: Path) -> None:
 
 
 def locate_data(study: StudyConfig, data_options: Mapping[str, Any] | None) -> StudyConfig:
-    """The study with its data where they are now."""
+    """The study with the current location of its data."""
     for key in data_options or ():
         if not key.startswith(DATA_OPTIONS_PREFIX):
             raise EquimetricError(
@@ -179,8 +184,8 @@ def read_environment(folders: Sequence[Path]) -> dict[str, str]:
 
 def count_test_accesses(folders: Sequence[Path]) -> dict[str, int]:
     """Command → how often it looked at the test classes of runs whose folders are there."""
-    there = (folder for folder in folders if folder.exists())
-    return dict(Counter(access.command for folder in there for access in read_test_accesses(folder)))
+    existing = (folder for folder in folders if folder.exists())
+    return dict(Counter(access.command for folder in existing for access in read_test_accesses(folder)))
 
 
 def name_data(study: StudyConfig) -> str:
@@ -188,15 +193,15 @@ def name_data(study: StudyConfig) -> str:
     data = study.data
     if data.name not in OWN_FILES:
         return data.name
-    place = Path(str(data.options.get(OWN_FILES[data.name], "")))
-    return (place.parent if data.name == "manifest" else place).stem or study.name
+    path = Path(str(data.options.get(OWN_FILES[data.name], "")))
+    return (path.parent if data.name == "manifest" else path).stem or study.name
 
 
 def joined_record(run: FinishedRun, runs_folder: Path, index: StudyIndex, runs: Sequence[FinishedRun]) -> RunRecord:
     """The record of fold models side by side, whose time is that of all their trainings."""
     record = run_record(run, runs_folder, index)
-    trained = (one.outcome for one in runs if one.planned.key.method == record.method)
-    return replace(record, seconds=sum(one.seconds for one in trained if one.key.seed == record.seed))
+    trained = (member.outcome for member in runs if member.planned.key.method == record.method)
+    return replace(record, seconds=sum(outcome.seconds for outcome in trained if outcome.key.seed == record.seed))
 
 
 def find_shifts(plan: StudyPlan) -> dict[str, float]:
@@ -204,13 +209,13 @@ def find_shifts(plan: StudyPlan) -> dict[str, float]:
     split = plan.study.data.split
     if split is None:
         return {}
-    numbers = {
+    split_numbers = {
         point: int(conditions["data.split.number"])
         for point, conditions in plan.points.items()
         if "data.split.number" in conditions
     }
     dataset = plan.data[BASE].dataset
-    return {point: shifted_split_of(split.file, number, dataset).distance for point, number in numbers.items()}
+    return {point: shifted_split_of(split.file, n, dataset).distance for point, n in split_numbers.items()}
 
 
 def read_index(folder: Path) -> tuple[StudyConfig, StudyIndex]:
@@ -236,8 +241,15 @@ def read_searches(study: StudyConfig, index: StudyIndex) -> dict[str, SearchReco
     return searches
 
 
+def tuned_options(row: RowSpec, searches: Mapping[str, SearchRecord]) -> dict[str, Any]:
+    """The options of its objective that were tuned for a row, or for the method of an arm."""
+    search = searches.get(row.base or row.name)
+    params = {} if search is None or search.choice is None else row.tuned_options(search.choice.params)
+    return {key: value for key, value in params.items() if not is_condition(key)}
+
+
 def run_record(run: FinishedRun, runs_folder: Path, index: StudyIndex) -> RunRecord:
-    """The part of a run that tables and report need; a damaged folder makes it a failed run that names the way out."""
+    """The part of a run that tables and report need; a damaged folder makes it a failed run that says what to do."""
     outcome, key = run.outcome, run.outcome.key
     folder = runs_folder / run.planned.folder
     damage = find_damage(folder) if run.planned.folder else None
@@ -266,13 +278,13 @@ def run_record(run: FinishedRun, runs_folder: Path, index: StudyIndex) -> RunRec
     )
 
 
-def own_folder(record: RunRecord, study_folder: Path) -> RunRecord:
-    """The record, which names no folder of a run that was trained again elsewhere."""
+def drop_foreign_folder(record: RunRecord, study_folder: Path) -> RunRecord:
+    """Clear the folder of a run that was retrained outside of the study."""
     return record if (study_folder / record.folder).exists() else replace(record, folder="")
 
 
 def find_damage(folder: Path) -> str | None:
-    """What is wrong with the folder of a finished run; None where it is whole, or not there."""
+    """What is wrong with the folder of a finished run; None where it is intact or missing."""
     if not folder.exists():
         return None
     try:
@@ -285,7 +297,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def read_memory(folder: Path) -> Mapping[str, int]:
-    """The peak memory that the folder of a run knows, for an index that does not."""
+    """Peak memory from the folder of a run, for an index that lacks it."""
     with suppress(EquimetricError):
         result = RunFolder(folder).result()
         if result is not None and result.memory is not None:
@@ -294,7 +306,7 @@ def read_memory(folder: Path) -> Mapping[str, int]:
 
 
 def read_history(folder: Path, outcome: Outcome) -> tuple[Mapping[str, object], ...]:
-    """The log of a run; where its folder is not there, what the index has of it."""
+    """The log of a run, or the validation curve of the index where the folder is missing."""
     with suppress(EquimetricError, OSError, ValueError):
         lines: Sequence[object] = RunFolder(folder).history()
         if lines:

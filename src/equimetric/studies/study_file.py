@@ -1,4 +1,4 @@
-"""A study file: what it says, completed by its protocol."""
+"""Read a study file and complete it by its protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def load_study_config(
 
     def complete(values: dict[str, Any]) -> dict[str, Any]:
         name = str(values.get("protocol", "quick"))
-        beside = folder / name
-        return apply_protocol(values, find_protocol(beside if name.endswith(".toml") and beside.exists() else name))
+        candidate = folder / name
+        return apply_protocol(
+            values, find_protocol(candidate if name.endswith(".toml") and candidate.exists() else name)
+        )
 
     return load_config(study, StudyConfig, overrides, complete=complete)

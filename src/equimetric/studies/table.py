@@ -1,4 +1,4 @@
-"""The comparison table as data: one row per method, one interval per metric, and what the verdicts allow to say."""
+"""The comparison table as data: one row per method, one interval per metric, and the verdicts."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ class ComparisonTable:
         if row.verdict is None:
             return _MISSING
         column = self.columns[0]
-        word = "equal" if row.verdict.verdict == "practically equal" else row.verdict.verdict
-        return f"{word} {row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
+        verdict = "equal" if row.verdict.verdict == "practically equal" else row.verdict.verdict
+        return f"{verdict} {row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
 
     def _cell_text(self, column: Column, cell: Cell | None, row: Row) -> str:
         if cell is None:
@@ -173,7 +173,7 @@ def comparison_table(study: StudyRecord) -> ComparisonTable:
 
 
 def joined_table(study: StudyRecord) -> ComparisonTable | None:
-    """The same of fold models side by side; None where there are none."""
+    """The table of joined fold models; None where there are none."""
     if not study.joined_runs:
         return None
     rows = {row: [run for run in study.joined_runs if run.method == row] for row in study.methods}
@@ -182,33 +182,37 @@ def joined_table(study: StudyRecord) -> ComparisonTable | None:
 
 
 def sweep_tables(study: StudyRecord) -> dict[str, ComparisonTable]:
-    """The same at every point of a sweep."""
+    """The table at every point of a sweep."""
     points = dict.fromkeys(run.point for run in study.sweep_runs)
     tables = {}
     for point in points:
         rows = {
             row: [run for run in study.sweep_runs if (run.method, run.point) == (row, point)] for row in study.methods
         }
-        own = {row: runs for row, runs in rows.items() if runs}
-        tables[point] = make_table(study, f"{study.title}: {point}", own)
+        row_runs = {row: runs for row, runs in rows.items() if runs}
+        tables[point] = make_table(study, f"{study.title}: {point}", row_runs)
     return tables
 
 
 def make_table(study: StudyRecord, title: str, runs: Mapping[str, Sequence[RunRecord]]) -> ComparisonTable:
-    """The table of some rows with their runs."""
-    measured = [metric for one in runs.values() for run in one if run.status == "done" for metric in run.metrics]
-    wanted = dict.fromkeys([study.primary_metric, *(study.table_metrics or measured)])
-    metrics = [name for name in wanted if name in measured or name == study.primary_metric]
-    rows = [_row(study, row, of_row, metrics) for row, of_row in runs.items()]
+    """The table of rows with their runs."""
+    reported = [
+        metric for row_runs in runs.values() for run in row_runs if run.status == "done" for metric in run.metrics
+    ]
+    names = dict.fromkeys([study.primary_metric, *(study.table_metrics or reported)])
+    metrics = [name for name in names if name in reported or name == study.primary_metric]
+    rows = [_make_row(study, row, row_runs, metrics) for row, row_runs in runs.items()]
     judgement = Judgement(study, study.primary_metric, runs)
-    rows = sorted((_judged(row, judgement) for row in rows), key=_rank)
-    columns = tuple(_column(study, metric, [row.cells[place] for row in rows]) for place, metric in enumerate(metrics))
+    rows = sorted((_add_verdict(row, judgement) for row in rows), key=_sort_key)
+    columns = tuple(
+        _make_column(study, metric, [row.cells[column] for row in rows]) for column, metric in enumerate(metrics)
+    )
     baseline = judgement.baseline if judgement.against_baseline is not None else None
     notes = tuple(_footnotes(study, rows, metrics, judgement))
     return ComparisonTable(title=title, columns=columns, rows=tuple(rows), footnotes=notes, baseline=baseline)
 
 
-def _row(study: StudyRecord, method: str, runs: Sequence[RunRecord], metrics: Sequence[str]) -> Row:
+def _make_row(study: StudyRecord, method: str, runs: Sequence[RunRecord], metrics: Sequence[str]) -> Row:
     done = [run for run in runs if run.status == "done"]
     return Row(
         method=method,
@@ -223,7 +227,7 @@ def _row(study: StudyRecord, method: str, runs: Sequence[RunRecord], metrics: Se
     )
 
 
-def _judged(row: Row, judgement: Judgement) -> Row:
+def _add_verdict(row: Row, judgement: Judgement) -> Row:
     """The row with its letters, its verdict and its emphasis."""
     pairs, against = judgement.pairs, judgement.against_baseline
     changes: dict[str, object] = {}
@@ -237,25 +241,25 @@ def _judged(row: Row, judgement: Judgement) -> Row:
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
-def _rank(row: Row) -> tuple[bool, float, str]:
+def _sort_key(row: Row) -> tuple[bool, float, str]:
     primary = row.cells[0] if row.cells else None
     return row.kind != "baseline", float("inf") if primary is None else -primary.mean, row.method
 
 
-def _column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Column:
+def _make_column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) -> Column:
     """Fractions in percent, not all tiny, unless `evaluate` shows them otherwise; two digits for a typical interval."""
-    measured = [cell for cell in cells if cell is not None]
+    present = [cell for cell in cells if cell is not None]
     values = [value for method in study.methods for value in study.values(method, metric)]
-    values = values or [cell.mean for cell in measured]
+    values = values or [cell.mean for cell in present]
     percent = all(0 <= value <= 1 for value in values) and max(values, default=1) >= 0.01 and is_percentage(metric)
-    fewest, most, without_interval = (1, 2, 1) if percent else (0, 6, 3)
+    min_decimals, max_decimals, without_interval = (1, 2, 1) if percent else (0, 6, 3)
     scale = 100 if percent else 1
-    widths = [scale * width for cell in measured if (width := known_half_width(cell)) > 0]
+    widths = [scale * width for cell in present if (width := known_half_width(cell)) > 0]
     if not widths:
         return Column(metric, percent, without_interval)
     # The narrowest interval keeps at least one digit, or it would read as ± 0.
     decimals = max(1 - floor(log10(median(widths))), -floor(log10(min(widths))))
-    return Column(metric, percent, min(max(decimals, fewest), most))
+    return Column(metric, percent, min(max(decimals, min_decimals), max_decimals))
 
 
 def is_percentage(metric: str) -> bool:
@@ -290,30 +294,32 @@ def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], 
 
 
 def _interval_notes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str]) -> Iterable[str]:
-    """What ± is over, by metric, and which rows have none."""
+    """Notes on what ± covers, by metric, and on rows without an interval."""
     confidence = f"{100 * study.statistics.confidence:g} %"
     by_class = [
-        name for place, name in enumerate(metrics) if any(isinstance(row.cells[place], TwoWayInterval) for row in rows)
+        name
+        for column, name in enumerate(metrics)
+        if any(isinstance(row.cells[column], TwoWayInterval) for row in rows)
     ]
     repeated = [row for row in rows if row.seeds > 1]
-    others = [name for name in metrics if name not in by_class]
+    other_metrics = [name for name in metrics if name not in by_class]
     if by_class and repeated:
-        what = "new seeds and new classes" if study.statistics.estimand == "seeds and classes" else "new seeds"
-        first = repeated[-1]
-        models = f", the mean of {first.folds} fold models each" if first.folds > 1 else ""
+        target = "new seeds and new classes" if study.statistics.estimand == "seeds and classes" else "new seeds"
+        example = repeated[-1]
+        models = f", the mean of {example.folds} fold models each" if example.folds > 1 else ""
         yield (
-            f"Mean ± half width of the {confidence} interval for {what}, over {first.seeds} repetitions that differ in "
-            f"their seed only{models}, and over the test classes ({', '.join(by_class)})."
+            f"Mean ± half width of the {confidence} interval for {target}, over {example.seeds} repetitions that "
+            f"differ in their seed only{models}, and over the test classes ({', '.join(by_class)})."
         )
-        if others:
-            yield f"± of {', '.join(others)} is for new seeds with these classes alone (t-interval)."
+        if other_metrics:
+            yield f"± of {', '.join(other_metrics)} is for new seeds with these classes alone (t-interval)."
     elif repeated:
         counts = {row.seeds for row in repeated}
         n = f"n = {counts.pop()} runs" if len(counts) == 1 else "n runs (n in the column “runs”)"
         yield f"Mean ± half width of the {confidence} t-interval over {n} that differ in their seed only."
     if any(row.kind == "baseline" for row in rows):
-        alone = "where nothing in them is random, ± is over classes alone"
+        deterministic_text = "where nothing in them is random, ± is over classes alone"
         single = "a baseline with one run (n = 1) has no interval"
-        yield f"Baselines are not trained; {alone if by_class else single}."
+        yield f"Baselines are not trained; {deterministic_text if by_class else single}."
     if any(row.kind == "trained" and row.seeds == 1 for row in rows):
         yield "A method with one finished run (n = 1) has no interval: its spread over seeds is unknown."

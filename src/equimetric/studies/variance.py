@@ -1,4 +1,4 @@
-"""Where the scores of a study vary: seeds, folds, classes, and what a search tried; as sentences."""
+"""Sources of variance of a study's scores as sentences: seeds, folds, classes, and trials of a search."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from equimetric.studies.statistics import VarianceComponent, variance_components
 __all__ = ["variance_notes"]
 
 MIN_SHOWN_SHARE = 0.005
-"""Shares below this are not worth a word."""
+"""Smaller shares are not mentioned."""
 
 
 def variance_notes(study: StudyRecord) -> Iterator[str]:
     """Shares of variance of the test scores of trained rows, and of the validation scores of their trials."""
-    tested = test_components(study)
-    if tested:
-        yield f"Variance of {study.primary_metric} of a single class, within a method: {describe(tested)}."
-    tried = trial_variances(study)
-    if tried:
-        yield tried
+    components = test_components(study)
+    if components:
+        yield f"Variance of {study.primary_metric} of a single class, within a method: {describe(components)}."
+    trials_text = trial_variances(study)
+    if trials_text:
+        yield trials_text
 
 
 def test_components(study: StudyRecord) -> Sequence[VarianceComponent]:
@@ -45,23 +45,23 @@ def test_components(study: StudyRecord) -> Sequence[VarianceComponent]:
         return ()
     values = np.stack(cells)
     factors = ["method", "seed", "fold", "class"]
-    kept = [place for place, size in enumerate(values.shape) if size > 1 or place == 0]
-    if 1 not in kept or 3 not in kept:
+    axes = [axis for axis, size in enumerate(values.shape) if size > 1 or axis == 0]
+    if 1 not in axes or 3 not in axes:
         return ()
-    values = values.reshape([values.shape[place] for place in kept])
+    values = values.reshape([values.shape[axis] for axis in axes])
     try:
-        return variance_components(values, [factors[place] for place in kept], fixed=["method"])
+        return variance_components(values, [factors[axis] for axis in axes], fixed=["method"])
     except EquimetricError:
         return ()
 
 
 def trial_variances(study: StudyRecord) -> str:
-    """How far trials of a search lie apart: the median over methods of their standard deviation and of their range."""
+    """Spread of the trials of a search: the median over methods of their standard deviation and of their range."""
     scores = [[trial.score for trial in search.trials] for search in study.searches.values() if len(search.trials) > 1]
     if not scores:
         return ""
-    deviation = float(np.median([np.std(one, ddof=1) for one in scores]))
-    spread = float(np.median([max(one) - min(one) for one in scores]))
+    deviation = float(np.median([np.std(row_scores, ddof=1) for row_scores in scores]))
+    spread = float(np.median([max(row_scores) - min(row_scores) for row_scores in scores]))
     return (
         f"Tuning: the trials of a method differ by {100 * deviation:.1f} points (standard deviation of validation "
         f"{study.primary_metric}, median over methods), {100 * spread:.1f} from worst to best."
@@ -70,5 +70,7 @@ def trial_variances(study: StudyRecord) -> str:
 
 def describe(components: Sequence[VarianceComponent]) -> str:
     """'class 83 %, seed × class 16 %, seed 0.5 %', largest first."""
-    ordered = sorted(components, key=lambda one: -one.share)
-    return ", ".join(f"{one.name} {100 * one.share:.3g} %" for one in ordered if one.share >= MIN_SHOWN_SHARE)
+    ordered = sorted(components, key=lambda component: -component.share)
+    return ", ".join(
+        f"{component.name} {100 * component.share:.3g} %" for component in ordered if component.share >= MIN_SHOWN_SHARE
+    )

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from equimetric.errors import EquimetricWarning, StorageError
-from equimetric.progress import report_progress
+from equimetric.progress import set_progress_output
 from equimetric.runs.run_cache import RunCache
 from equimetric.stopping import Stopped, stop_on_signals
 from equimetric.studies.jobs import Job, run_job
@@ -30,7 +30,7 @@ Send = Callable[[Mapping[str, Any]], None]
 def main() -> None:
     """Execute jobs until the input ends or a signal stops them."""
     protocol = os.fdopen(separate_output(), "w", buffering=1, encoding="utf-8")
-    report_progress("nothing")  # The parent has a bar of its own.
+    set_progress_output("nothing")  # The parent has a bar of its own.
 
     def send(message: Mapping[str, Any]) -> None:
         print(json.dumps(message), file=protocol)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def execute(job: Job, send: Send, cache: RunCache | None = None) -> None:
-    """Execute a job and report its progress and its end; `cache` is what the jobs of this worker have in common."""
+    """Execute a job and report its progress and its end; `cache` is shared by the jobs of this worker."""
 
     def report(step: int, metrics: Mapping[str, float]) -> None:
         if step % STEPS_BETWEEN_REPORTS == 0 or not metrics:

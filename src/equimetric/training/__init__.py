@@ -1,4 +1,4 @@
-"""The training loop; beside it batches, gradients, validation, checkpoints and optimisers, one subject per file.
+"""The training loop, with batches, gradients, validation, checkpoints and optimisers in one file each.
 
 Knows learners by their protocol only, and runs; nothing of studies.
 """

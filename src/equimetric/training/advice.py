@@ -1,4 +1,4 @@
-"""What a run says of itself at its end; where training did not help, what to try by what its log shows."""
+"""Notes on a finished run; where training did not help, advice based on its log."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MIN_LOSS_DROP = 0.01
 
 
 def run_notes(session: Session, undefined: Mapping[str, str]) -> tuple[str, ...]:
-    """What a user should know of a run that has ended; the same in all processes.
+    """Notes for the user about a finished run; the same in all processes.
 
-    `undefined` are the metrics that its test embeddings leave undefined, and why.
+    `undefined` are the metrics that its test embeddings leave undefined, with the reason.
     """
     config, state = session.config, session.state
     notes = [state.collapse] if state.collapse else []
-    notes += [f"{name} of the test classes is not defined: {why}." for name, why in undefined.items()]
+    notes += [f"{name} of the test classes is not defined: {reason}." for name, reason in undefined.items()]
     notes += explain_delayed_starts(config, session.learner)
     if config.refit is not None:
         notes.append(describe_refit(config.refit))
@@ -37,7 +37,7 @@ def run_notes(session: Session, undefined: Mapping[str, str]) -> tuple[str, ...]
 
 
 def describe_refit(refit: RefitConfig) -> str:
-    """What a final model was trained on, and what its figures are of."""
+    """The classes that a final model was trained on, and those that its metrics are of."""
     source = f"run {refit.source}" + (f" ({refit.folder})" if refit.folder else "")
     if refit.classes == "training":
         return (
@@ -52,7 +52,7 @@ def describe_refit(refit: RefitConfig) -> str:
 
 
 def explain_no_gain(config: RunConfig, log: Sequence[Mapping[str, Any]]) -> str:
-    """Why no validation was better than the start, as far as the log of a run shows it, and what to try."""
+    """Likely reason, by the log of a run, why no validation was better than the start, and a remedy."""
     metric = config.evaluation.selected_by
     values = {line["step"]: line[metric] for line in log if line["kind"] == "validation" and isfinite(line[metric])}
     start = values.pop(0, None)
@@ -71,35 +71,37 @@ def explain_no_gain(config: RunConfig, log: Sequence[Mapping[str, Any]]) -> str:
 
 
 def explain_curves(config: RunConfig, start: float, values: Sequence[float], losses: Sequence[float]) -> str:
-    """What the validation values after the start, and the losses of the log, point to."""
-    key = "head_lr" if config.model.frozen and config.optimizer.head_lr else "lr"
-    lr, steps = getattr(config.optimizer, key), config.training.steps
-    lower, higher = (f"optimizer.{key} = {rate:g} (now {lr:g})" for rate in (lr / 10, lr * 10))
-    # Batches of few images spoil the statistics of pretrained weights, whatever the rate.
+    """Diagnosis from the validation values after the start and the losses of the log."""
+    option = "head_lr" if config.model.frozen and config.optimizer.head_lr else "lr"
+    lr, steps = getattr(config.optimizer, option), config.training.steps
+    lower, higher = (f"optimizer.{option} = {rate:g} (now {lr:g})" for rate in (lr / 10, lr * 10))
+    # Batches of few images spoil the statistics of pretrained weights at any learning rate.
     model = config.model
     statistics = bool(model.pretrained) and not model.frozen and not model.frozen_batch_norm
     lower += ", model.frozen_batch_norm = true" if statistics else ""
-    more = f"training.steps = {4 * steps} (now {steps})"
+    more_steps = f"training.steps = {4 * steps} (now {steps})"
     if losses and not any(losses):
         return f"The loss was 0 in every logged step, so nothing was learned; {explain_zero_loss(config)}."
-    course = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}"
+    trend = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}"
     if max(abs(value - start) for value in values) <= MAX_UNCHANGED_RATIO * abs(start):
-        return f"Validation hardly moved ({course}), as with too low a rate or too few steps; try {higher} or {more}."
+        return (
+            f"Validation hardly moved ({trend}), as with too low a rate or too few steps; try {higher} or {more_steps}."
+        )
     if len(losses) > 1 and losses[-1] > losses[0] - MIN_LOSS_DROP * abs(losses[0]):
         return (
-            f"The loss did not fall ({course}) and validation got worse, as with too high a rate; try {lower}, "
+            f"The loss did not fall ({trend}) and validation got worse, as with too high a rate; try {lower}, "
             "optimizer.warmup_steps, or a batch of more classes."
         )
     if values[-1] == max(values) > values[0]:
-        return f"Validation fell at first and was rising at the end ({course}): try {more}, or {lower}."
+        return f"Validation fell at first and was rising at the end ({trend}): try {more_steps}, or {lower}."
     return (
-        f"Validation fell from the first one on ({course}), as with too high a rate; try {lower}, validation after "
+        f"Validation fell from the first one on ({trend}), as with too high a rate; try {lower}, validation after "
         "fewer steps (training.validate_every), or a batch of more classes."
     )
 
 
 def explain_zero_loss(config: RunConfig) -> str:
-    """What to change where no pair of any batch had a loss."""
+    """Remedy where no pair of any batch had a loss."""
     if config.batch.samples == 1:
         return "batches have one image of each class and thus no positive pair: set batch.samples to 2 or more"
     return "all pairs of the batches keep their margins: set a larger margin, or another selection or method"

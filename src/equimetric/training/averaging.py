@@ -17,23 +17,23 @@ def start_average(learner: nn.Module, frozen: Collection[str] = ()) -> dict[str,
 @torch.no_grad()
 def update_average(average: dict[str, Tensor], learner: nn.Module, decay: float, step: int) -> None:
     """θ̄ ← d θ̄ + (1 − d) θ after step t, with d = min(decay, (1 + t) / (10 + t)): a young average forgets faster."""
-    share = 1 - min(decay, (1 + step) / (10 + step))
+    weight = 1 - min(decay, (1 + step) / (10 + step))
     parameters = dict(learner.named_parameters())
-    torch._foreach_lerp_(list(average.values()), [parameters[name].detach() for name in average], share)
+    torch._foreach_lerp_(list(average.values()), [parameters[name].detach() for name in average], weight)
 
 
 @contextmanager
 def averaged_weights(learner: nn.Module, average: dict[str, Tensor] | None) -> Iterator[None]:
-    """Inside the block the learner has the averaged weights; without an average its own."""
+    """Use the averaged weights inside the block; without an average the learner is unchanged."""
     if average is None:
         yield
         return
     parameters = dict(learner.named_parameters())
-    own = {name: parameters[name].data for name in average}
+    saved = {name: parameters[name].data for name in average}
     for name, mean in average.items():
         parameters[name].data = mean
     try:
         yield
     finally:
-        for name, values in own.items():
+        for name, values in saved.items():
             parameters[name].data = values

@@ -55,19 +55,19 @@ def draw_batch(labels: Tensor, seed: int) -> Tensor:
     """Rows of a batch: up to 16 classes with up to 4 images each, drawn by the seed."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "batch of pair weights"))
     order = torch.randperm(len(labels), generator=generator)
-    kept = list(dict.fromkeys(labels[order].tolist()))[:CLASSES]
-    return torch.cat([order[labels[order] == label][:IMAGES] for label in kept])
+    classes = list(dict.fromkeys(labels[order].tolist()))[:CLASSES]
+    return torch.cat([order[labels[order] == label][:IMAGES] for label in classes])
 
 
 def summarize_weights(weights: Tensor, vectors: Tensor, labels: Tensor) -> dict[str, Any]:
     """For positives and negatives: the number of pairs in every bin of cosines, and their mean weight."""
     cosine = (vectors @ vectors.T).clamp(-1, 1)
-    same, other = labels[:, None] == labels, ~torch.eye(len(labels), dtype=torch.bool)
-    found: dict[str, Any] = {}
-    for kind, mask in (("positive", same & other), ("negative", ~same)):
-        place = np.clip(np.digitize(cosine[mask].numpy(), WEIGHT_EDGES) - 1, 0, len(WEIGHT_EDGES) - 2)
-        pairs: NDArray[np.int64] = np.bincount(place, minlength=len(WEIGHT_EDGES) - 1)
-        sums = np.bincount(place, weights[mask].numpy(), len(WEIGHT_EDGES) - 1)
+    same, not_self = labels[:, None] == labels, ~torch.eye(len(labels), dtype=torch.bool)
+    summary: dict[str, Any] = {}
+    for kind, mask in (("positive", same & not_self), ("negative", ~same)):
+        bin_index = np.clip(np.digitize(cosine[mask].numpy(), WEIGHT_EDGES) - 1, 0, len(WEIGHT_EDGES) - 2)
+        pairs: NDArray[np.int64] = np.bincount(bin_index, minlength=len(WEIGHT_EDGES) - 1)
+        sums = np.bincount(bin_index, weights[mask].numpy(), len(WEIGHT_EDGES) - 1)
         means = np.divide(sums, pairs, out=np.zeros_like(sums), where=pairs > 0)
-        found[kind] = {"pairs": pairs.tolist(), "weight": [float(f"{mean:.6g}") for mean in means]}
-    return found
+        summary[kind] = {"pairs": pairs.tolist(), "weight": [float(f"{mean:.6g}") for mean in means]}
+    return summary

@@ -47,9 +47,9 @@ class Checkpoint:
         lowered: how often learning rates were lowered because validation had reached a plateau.
         lowered_at: the step at which this last happened.
         history: the records of all validations.
-        first_spread: the spread of embeddings when it was first measured, by what they are of.
-        collapse: what was noticed of a collapse; empty as long as there is none.
-        sums, counts: of the loss terms since the last line of the log, where a run was stopped between two.
+        first_spread: the spread of embeddings when it was first measured, by the images that were embedded.
+        collapse: the warning about a collapse; empty as long as there is none.
+        sums, counts: of the loss terms since the last line of the log, if a run was stopped between two lines.
         log_bytes: length of the log when the checkpoint was written; what follows is written again after resuming.
         seconds: training time so far, including the time before resuming.
         saved_at: when it was last written, or else begun, by `time.monotonic`.
@@ -74,12 +74,12 @@ class Checkpoint:
 
 
 NON_JSON_FIELDS = ("best_weights", "average", "saved_at")
-JSON_FIELDS = [one.name for one in fields(Checkpoint) if one.name not in NON_JSON_FIELDS]
-"""What of a checkpoint is written as JSON; the rest are tensors, and the time of this process."""
+JSON_FIELDS = [entry.name for entry in fields(Checkpoint) if entry.name not in NON_JSON_FIELDS]
+"""Fields of a checkpoint that are written as JSON; the others are tensors, and the time of this process."""
 
 
 def copy_weights(learner: Learner, frozen: Collection[str]) -> dict[str, Tensor]:
-    """A copy of the learner's state without what is frozen: `state_dict()` alone holds what keeps changing."""
+    """A copy of the learner's state without frozen entries; the tensors of `state_dict()` itself change in training."""
     return {
         name: tensor.detach().clone().contiguous()
         for name, tensor in learner.state_dict().items()
@@ -89,11 +89,11 @@ def copy_weights(learner: Learner, frozen: Collection[str]) -> dict[str, Tensor]
 
 def restore_weights(learner: Learner, weights: dict[str, Tensor]) -> None:
     """Load weights saved by `copy_weights`; frozen parameters are unchanged."""
-    differing = learner.load_state_dict(weights, strict=False)
-    missing = set(differing.missing_keys) - learner.frozen_state()
-    if missing or differing.unexpected_keys:
+    mismatch = learner.load_state_dict(weights, strict=False)
+    missing = set(mismatch.missing_keys) - learner.frozen_state()
+    if missing or mismatch.unexpected_keys:
         raise EquimetricError(
-            f"a checkpoint does not fit its learner ({', '.join([*missing, *differing.unexpected_keys])}); "
+            f"a checkpoint does not fit its learner ({', '.join([*missing, *mismatch.unexpected_keys])}); "
             "remove the run's folder and run it again"
         )
 
@@ -121,13 +121,13 @@ def save_checkpoint(
     tensors = {f"learner.{name}": tensor for name, tensor in copy_weights(learner, frozen).items()}
     tensors |= {f"best.{name}": tensor for name, tensor in (checkpoint.best_weights or {}).items()}
     tensors |= {f"average.{name}": tensor for name, tensor in (checkpoint.average or {}).items()}
-    numbers: dict[str, dict[str, Any]] = {}
+    scalars: dict[str, dict[str, Any]] = {}
     for parameter, values in optimizer.state().items():
         for name, value in values.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{parameter}.{name}"] = value.detach().clone()
             else:
-                numbers.setdefault(str(parameter), {})[name] = value
+                scalars.setdefault(str(parameter), {})[name] = value
     samplers = batches.state_dict()
     for task, sampler in samplers.items():
         tensors |= {f"batches.{task}.{name}": tensor for name, tensor in sampler.pop("mined", {}).items()}
@@ -139,7 +139,7 @@ def save_checkpoint(
     record = {
         "tensors": file,
         "files": {file: run.written[file], LOG: log},
-        "optimizer_numbers": numbers,
+        "optimizer_numbers": scalars,
         "batches": samplers,
         **{name: getattr(checkpoint, name) for name in JSON_FIELDS},
     }
@@ -165,11 +165,11 @@ def read_checkpoint(run: RunFolder) -> tuple[dict[str, Any], dict[str, Tensor]] 
 
 def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, batches: TaskBatches) -> Checkpoint | None:
     """Restore learner, optimiser, samplers and log from the last checkpoint; None where there is none."""
-    found = read_checkpoint(run)
-    if found is None:
+    saved = read_checkpoint(run)
+    if saved is None:
         run.cut_log(0)
         return None
-    record, tensors = found
+    record, tensors = saved
     parts: dict[str, dict[str, Tensor]] = {"learner": {}, "best": {}, "average": {}, "optimizer": {}, "batches": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition(".")
@@ -186,13 +186,13 @@ def load_checkpoint(run: RunFolder, learner: Learner, optimizer: Optimizers, bat
     for key, tensor in parts["batches"].items():
         task, _, name = key.rpartition(".")
         mined[task][name] = tensor
-    batches.load_state_dict({task: {**own, "mined": mined[task]} for task, own in record["batches"].items()})
+    batches.load_state_dict({task: {**sampler, "mined": mined[task]} for task, sampler in record["batches"].items()})
     checkpoint = Checkpoint(**{name: record[name] for name in JSON_FIELDS if name in record})
     run.cut_log(checkpoint.log_bytes, record.get("files", {}).get(LOG))
     # Empty for a learner without parameters.
     checkpoint.best_weights = parts["best"]
     if parts["average"]:
-        # In the parameters' own memory layout, which decides the last digits of what is computed with them.
+        # In the parameters' memory layout, which decides the last digits of results computed with them.
         checkpoint.average = start_average(learner, learner.frozen_state())
         for name, mean in checkpoint.average.items():
             mean.copy_(parts["average"][name])
@@ -208,7 +208,7 @@ def saved_step(run: RunFolder) -> int | None:
 
 
 def remove_checkpoints(run: RunFolder) -> None:
-    """Delete what only an unfinished run needs; the pointer first, so that no crash leaves it dangling."""
+    """Delete the files of a checkpoint; the pointer first, so that no crash leaves it dangling."""
     if (run.path / POINTER).exists():
         run.remove(POINTER)
     run.remove(*(file.name for file in run.path.glob(TENSORS)))

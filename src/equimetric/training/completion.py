@@ -1,8 +1,10 @@
-"""The end of a run: the best weights, the test classes once, the result; and finding a run that has ended."""
+"""The end of a run: best weights, one evaluation of the test classes, result; and loading a finished run."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from safetensors.torch import save
@@ -30,13 +32,13 @@ from equimetric.training.session import Session
 __all__ = ["find_finished", "finish_run"]
 
 BOTH = "both"
-"""Whole items among the members, where the figures of a run are those of a search across modalities."""
+"""Name of whole items among the members, where the metrics of a run are those of a search across modalities."""
 
 
 def find_finished(run: RunFolder, config: RunConfig, key: RunKey, processes: Processes) -> TrainedModel | None:
-    """The model of this very run where the folder holds it finished; None where it has to be trained.
+    """The model of exactly this run if the folder holds it finished; None if it has to be trained.
 
-    What a killed process left in the folder is removed.
+    Unfinished files of a killed process are removed.
     """
     model = None
     if processes.is_main:
@@ -50,7 +52,7 @@ def find_finished(run: RunFolder, config: RunConfig, key: RunKey, processes: Pro
 
 def load_intact(run: RunFolder, config: RunConfig, key: RunKey) -> TrainedModel | None:
     """The model of a finished run; a damaged configuration is written again, other damage means training again."""
-    # What a start without progress left may not even be whole.
+    # The files of a start without progress may be incomplete.
     if not run.has_progress() or not run.holds(key):
         return None
     try:
@@ -59,12 +61,12 @@ def load_intact(run: RunFolder, config: RunConfig, key: RunKey) -> TrainedModel 
             return None
         try:
             run.config()
-        except DamagedFileError as damage:
-            warnings.warn(f"{damage.problem}; it is written again", stacklevel=2)
+        except DamagedFileError as error:
+            warnings.warn(f"{error.problem}; it is written again", stacklevel=2)
             run.write_config(config)
         return load_run(run.path)
-    except DamagedFileError as damage:
-        warnings.warn(f"{damage.problem}; the run is trained again", stacklevel=2)
+    except DamagedFileError as error:
+        warnings.warn(f"{error.problem}; the run is trained again", stacklevel=2)
         run.remove(RESULT)
         return None
 
@@ -73,7 +75,7 @@ def finish_run(session: Session, role: Role, memory: PeakMemory) -> TrainedModel
     """Load the best weights, evaluate them on the test classes, write weights and result, remove the checkpoints."""
     config, run, learner, state = session.config, session.run, session.learner, session.state
     load_best_weights(learner, state)
-    figures, undefined, notes = evaluate_test(session)
+    test = evaluate_test(session)
     write_weights(session)
     refit = config.refit
     result = RunResult(
@@ -81,7 +83,7 @@ def finish_run(session: Session, role: Role, memory: PeakMemory) -> TrainedModel
         role=role,
         method=config.method,
         seed=config.seed,
-        **figures,
+        **test.result_fields,
         validation=state.best_scores,
         best_step=state.best_step,
         steps=state.step,
@@ -89,7 +91,7 @@ def finish_run(session: Session, role: Role, memory: PeakMemory) -> TrainedModel
         memory=memory.read(),
         parameters=count_parameters(learner),
         data=session.shape,
-        notes=(*run_notes(session, undefined), *cohort_notes(figures.get("cohort")), *notes),
+        notes=(*run_notes(session, test.undefined), *cohort_notes(test.result_fields.get("cohort")), *test.notes),
         source=refit and RunSource(key=refit.source, folder=refit.folder, best_step=refit.steps),
     )
     run.write_result(result)
@@ -100,7 +102,7 @@ def finish_run(session: Session, role: Role, memory: PeakMemory) -> TrainedModel
 
 
 def write_weights(session: Session) -> None:
-    """Write what was trained and, as a file of its own, the frozen backbone; both are on the disk with the result.
+    """Write the trained weights and, in a file of its own, the frozen backbone; both are on the disk with the result.
 
     The runs of a study have the same frozen backbone: each folder holds it whole, and the disk holds it once.
     """
@@ -111,8 +113,8 @@ def write_weights(session: Session) -> None:
     if session.frozen:
         backbone = learner.frozen_backbone()
         key = (backbone, frozenset(session.frozen))
-        known = cache.frozen_files.find(key)
-        if known is None or not run.link(FROZEN_WEIGHTS, known):
+        cached = cache.frozen_files.find(key)
+        if cached is None or not run.link(FROZEN_WEIGHTS, cached):
             run.write(FROZEN_WEIGHTS, save(copy_weights(learner, trained)), sync=False)
             if backbone is not None and cache.holds(backbone):
                 cache.frozen_files.put(key, run.describe(FROZEN_WEIGHTS))
@@ -120,33 +122,47 @@ def write_weights(session: Session) -> None:
     run.write(WEIGHTS, save(trained, metadata), sync=False)
 
 
-def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """The figures of the test classes for the result, with per-query scores beside it; none where they were trained on.
+@dataclass(frozen=True)
+class TestEvaluation:
+    """Scores of the test classes.
 
-    With a cohort, the figures without it are among them. What is to be chosen is chosen on the validation classes. Also
-    why some figures are NaN, where the embeddings leave a metric undefined, and what their reader should know.
+    Attributes:
+        result_fields: fields of the run's result, by name.
+        undefined: metrics that are NaN because the embeddings leave them undefined, with the reason.
+        notes: what a reader of the scores should know.
+    """
+
+    result_fields: dict[str, Any] = field(default_factory=dict)
+    undefined: dict[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def evaluate_test(session: Session) -> TestEvaluation:
+    """Evaluate the test classes and write per-query scores; empty where the model was trained on them.
+
+    With a cohort, the scores without it are included. Anything to choose is chosen on the validation classes.
     """
     config, learner, data, processes = session.config, session.learner, session.data, session.processes
+    evaluation = config.evaluation
     if config.refit is not None and "test" in config.refit.added_parts:
-        return {}, {}, []
-    cohorts, wanted = RunCohorts(learner, data, processes), config.evaluation.cohort
-    setting = None if wanted is None else cohorts.choose(wanted)
+        return TestEvaluation()
+    cohorts = RunCohorts(learner, data, processes)
+    setting = None if evaluation.cohort is None else cohorts.choose(evaluation.cohort)
     cohort = None if setting is None else cohorts.cohort(setting)
-    whole = embed_part(learner, data, "test", processes, cohort=cohort)
-    found = whole = within_parents(whole, data, config.evaluation.parents)
-    if config.evaluation.across is not None:
-        found = embed_part(learner, data, "test", processes, across=config.evaluation.across)
-    how: dict[str, Any] = {"config": config.evaluation, "neighbours": NEIGHBOURS}
-    scores, undefined = evaluate_defined(found, **how)
-    session.run.write_per_query(per_query_arrays(scores, found))
+    items = within_parents(embed_part(learner, data, "test", processes, cohort=cohort), data, evaluation.parents)
+    embedded = items
+    if evaluation.across is not None:
+        embedded = embed_part(learner, data, "test", processes, across=evaluation.across)
+    scores, undefined = evaluate_defined(embedded, evaluation, neighbours=NEIGHBOURS)
+    session.run.write_per_query(per_query_arrays(scores, embedded))
     if session.profiled and session.run.writes:
-        session.run.write_profile(profile_part(found, scores, config.evaluation).arrays())
-    plain = {} if setting is None else dict(evaluate_defined(found.plain(), **how)[0])
-    own = embed_members(learner, data.images("test"), processes=processes)
-    # Where one modality is searched for by the other, the figures of whole items stand beside those of each alone.
-    whole_items = {} if config.evaluation.across is None else {BOTH: whole.embeddings}
-    members, diversity = evaluate_members(learner, data, whole, config.evaluation, own, whole_items)
-    figures: dict[str, Any] = {
+        session.run.write_profile(profile_part(embedded, scores, evaluation).arrays())
+    plain = {} if setting is None else dict(evaluate_defined(embedded.plain(), evaluation, neighbours=NEIGHBOURS)[0])
+    member_embeddings = embed_members(learner, data.images("test"), processes=processes)
+    # In a search across modalities, the metrics of whole items are reported next to those of each modality.
+    whole_items = {} if evaluation.across is None else {BOTH: items.embeddings}
+    members, diversity = evaluate_members(learner, data, items, evaluation, member_embeddings, whole_items)
+    result_fields: dict[str, Any] = {
         "metrics": dict(scores),
         "plain": plain,
         "cohort": setting,
@@ -154,6 +170,7 @@ def evaluate_test(session: Session) -> tuple[dict[str, Any], dict[str, str], lis
         "diversity": diversity,
     }
     if learner.paired is not None:
-        pairs = pair_members(learner, data, "test", own)
-        figures["cross_modal"] = evaluate_across(pairs, config.evaluation.compared_by())
-    return {**figures, "cost": measure_cost(learner, found.embeddings.shape[1])}, undefined, scores.notes
+        pairs = pair_members(learner, data, "test", member_embeddings)
+        result_fields["cross_modal"] = evaluate_across(pairs, evaluation.compared_by())
+    result_fields["cost"] = measure_cost(learner, embedded.embeddings.shape[1])
+    return TestEvaluation(result_fields, undefined, scores.notes)

@@ -1,4 +1,4 @@
-"""What several processes need around a learner: DDP, whole batches, common statistics, shards of batches."""
+"""Training in several processes: DDP, gathered batches, synchronised statistics, shards of batches."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from equimetric.references.all_gather import GatherRows
 __all__ = ["Trainable", "gather_outputs", "shard_batches", "sync_batch_norm", "wrap_ddp"]
 
 
-class _Calls(nn.Module):
-    """A learner in the form that DDP wraps: it calls what it is given, and DDP sees the parameters involved."""
+class _DDPForward(nn.Module):
+    """Wrap a learner for DDP: `forward` calls a function, and DDP tracks the parameters that it uses."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__()
@@ -43,22 +43,22 @@ class Trainable:
         """Run a part of the forward pass."""
         return function() if self.ddp is None else self.ddp(function)
 
-    def sync(self, wanted: bool) -> AbstractContextManager[object]:
-        """Whether backward passes inside the block average gradients over processes."""
-        return nullcontext() if self.ddp is None or wanted else self.ddp.no_sync()
+    def sync(self, enabled: bool) -> AbstractContextManager[object]:
+        """Average the gradients of backward passes inside the block over processes, if `enabled`."""
+        return nullcontext() if self.ddp is None or enabled else self.ddp.no_sync()
 
 
 def wrap_ddp(learner: Learner, processes: Processes) -> Trainable:
-    """The learner as it is trained. To be called again whenever other parameters require gradients."""
+    """The learner as it is trained. Call it again whenever other parameters require gradients."""
     if not processes.is_distributed:
         return Trainable(learner)
     # A part that a step leaves out (frozen, or no pair active) is left out by all processes. Buffers are the same
     # everywhere, or batch statistics, which `sync_batch_norm` makes equal before they are used.
     with warnings.catch_warnings():
-        # Newer versions of torch have another name for it, which older ones do not know.
+        # Newer versions of torch have another name for it, which older ones lack.
         warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
         return Trainable(
-            learner, DistributedDataParallel(_Calls(learner), find_unused_parameters=True, broadcast_buffers=False)
+            learner, DistributedDataParallel(_DDPForward(learner), find_unused_parameters=True, broadcast_buffers=False)
         )
 
 
@@ -98,4 +98,4 @@ def shard_batches(batches: Batches, processes: Processes) -> Iterator[Tensor]:
             f"batches of kind {type(batches).__name__} adapt to the embeddings of the whole batch, which no "
             "single process has; choose another batch.kind or start one process"
         )
-    return ShardedBatches(batches, processes.rank, processes.world).stream()
+    return ShardedBatches(batches, processes.rank, processes.world_size).stream()

@@ -26,7 +26,7 @@ def starts_epoch(session: Session, step: int) -> bool:
 
 
 def start_epoch(session: Session, step: int) -> Iterator[Batch]:
-    """Show the training set to the learner and its samplers; the batches until the next time."""
+    """Show the training set to the learner and its samplers; gives the batches until the next epoch."""
     learner = session.learner
     session.seed("epoch", step)
     sync_batch_norm(learner, session.processes)
@@ -39,13 +39,15 @@ def start_epoch(session: Session, step: int) -> Iterator[Batch]:
 
 
 def continue_epoch(session: Session, step: int) -> Iterator[Batch]:
-    """The batches until the next epoch, of a learner and samplers that have seen the training set already."""
+    """The batches until the next epoch, after learner and samplers have seen the training set."""
     per_step = session.config.batch.per_step
-    left = min(until_next(step, session.validate_every), until_next(step, session.period), session.steps - step)
-    return load_batches(session, first=step * per_step, n=left * per_step)
+    steps = min(
+        steps_until_next(step, session.validate_every), steps_until_next(step, session.period), session.steps - step
+    )
+    return load_batches(session, first=step * per_step, n=steps * per_step)
 
 
-def until_next(step: int, period: int) -> int:
+def steps_until_next(step: int, period: int) -> int:
     """Steps to the next multiple of `period`."""
     return period - step % period
 

@@ -1,4 +1,4 @@
-"""Whether gradients and weights are finite: a loss may be where they are not."""
+"""Checks that gradients and weights are finite: a loss may be finite where they are not."""
 
 import math
 from collections.abc import Collection
@@ -27,19 +27,19 @@ def gradient_norms(optimizer: Optimizers) -> dict[str, list[Tensor]]:
 
 def require_finite_weights(learner: nn.Module, step: int, frozen: Collection[str] = ()) -> None:
     """Raise an error that names the first parameter with an entry that is not finite, apart from frozen ones."""
-    named = [(name, parameter.detach()) for name, parameter in learner.named_parameters() if name not in frozen]
-    if not named:
+    parameters = [(name, parameter.detach()) for name, parameter in learner.named_parameters() if name not in frozen]
+    if not parameters:
         return
-    norms = torch.stack(torch._foreach_norm([values for _, values in named])).tolist()
-    for (name, values), norm in zip(named, norms, strict=True):
+    norms = torch.stack(torch._foreach_norm([values for _, values in parameters])).tolist()
+    for (name, values), norm in zip(parameters, norms, strict=True):
         # The squares of large weights overflow, too.
         if not math.isfinite(norm) and not bool(values.isfinite().all()):
-            wrong = values[~values.isfinite()][0].item()
+            value = values[~values.isfinite()][0].item()
             if step == 0:
                 raise EquimetricError(
-                    f"the parameter {name!r} holds {wrong} before the first step; check the weights of model.pretrained"
+                    f"the parameter {name!r} holds {value} before the first step; check the weights of model.pretrained"
                 )
             raise EquimetricError(
-                f"the parameter {name!r} became {wrong} at step {step}, after a gradient that was finite: its learning "
+                f"the parameter {name!r} became {value} at step {step}, after a gradient that was finite: its learning "
                 "rate is too high; lower optimizer.lr or, for parameters of the objective, optimizer.objective_lr"
             )

@@ -45,7 +45,7 @@ def backward(
             with processes.per_rank_rng("outputs", batch.number):
                 outputs = learner.outputs(batch)
             outputs, whole = gather_outputs(outputs, batch, processes)
-            show(observe, learner, outputs)
+            notify_observer(observe, learner, outputs)
             return learner.losses(outputs, whole)
 
     with trainable.sync(sync):
@@ -74,28 +74,28 @@ def backward_in_two_passes(
         for part in parts:
             states.append(random_state(placement.device))
             outputs.append(learner.outputs(part))
-    whole = {name: torch.cat([one[name] for one in outputs]).requires_grad_() for name in outputs[0]}
+    whole = {name: torch.cat([part_outputs[name] for part_outputs in outputs]).requires_grad_() for name in outputs[0]}
     with placement.autocast():
         gathered, labelled = gather_outputs(whole, batch, processes)
-        show(observe, learner, gathered)
+        notify_observer(observe, learner, gathered)
         terms = learner.losses(gathered, labelled)
     values = backward_terms(terms, scale)
-    # An output without gradient has no part in the loss: like one pass, the second leaves its parameters alone.
+    # An output without gradient is not used by the loss: as in a single pass, its parameters get no gradient.
     gradients = {name: rows.grad for name, rows in whole.items() if rows.grad is not None}
-    after = random_state(placement.device)
-    for number in reversed(range(len(parts))):
-        set_random_state(states[number], placement.device)
-        rows = slice(number * at_once, (number + 1) * at_once)
-        with trainable.sync(sync and number == 0), placement.autocast():
-            again: dict[str, Tensor] = trainable.call(partial(learner.outputs, parts[number]))
-            trained = [name for name in gradients if again[name].requires_grad]
-            torch.autograd.backward([again[name] for name in trained], [gradients[name][rows] for name in trained])
-    set_random_state(after, placement.device)
+    state_after = random_state(placement.device)
+    for index in reversed(range(len(parts))):
+        set_random_state(states[index], placement.device)
+        rows = slice(index * at_once, (index + 1) * at_once)
+        with trainable.sync(sync and index == 0), placement.autocast():
+            recomputed: dict[str, Tensor] = trainable.call(partial(learner.outputs, parts[index]))
+            trained = [name for name in gradients if recomputed[name].requires_grad]
+            torch.autograd.backward([recomputed[name] for name in trained], [gradients[name][rows] for name in trained])
+    set_random_state(state_after, placement.device)
     return values
 
 
-def show(observe: Observe | None, learner: Learner, outputs: Mapping[str, Tensor]) -> None:
-    """Hand the detached embeddings to whoever asks for them."""
+def notify_observer(observe: Observe | None, learner: Learner, outputs: Mapping[str, Tensor]) -> None:
+    """Pass the detached embeddings to the observer, if there is one."""
     if observe is not None:
         with torch.no_grad():
             observe(learner.embedding({name: rows.detach() for name, rows in outputs.items()}))
@@ -118,10 +118,10 @@ def random_state(device: torch.device) -> tuple[Tensor, ...]:
 
 
 def set_random_state(state: tuple[Tensor, ...], device: torch.device) -> None:
-    """Restore what `random_state` gave."""
+    """Restore the states that `random_state` returned."""
     torch.set_rng_state(state[0])
-    for cuda in state[1:]:
-        torch.cuda.set_rng_state(cuda, device)
+    for cuda_state in state[1:]:
+        torch.cuda.set_rng_state(cuda_state, device)
 
 
 def require_no_batch_statistics(learner: Learner, last_step: int) -> None:

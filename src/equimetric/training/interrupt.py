@@ -1,4 +1,4 @@
-"""A run that is asked to stop: a checkpoint between two steps, from which it resumes bit for bit.
+"""Stopping a run on a signal: a checkpoint between two steps, from which it resumes bit for bit.
 
 Within an epoch more must be kept than after a validation: the sums behind the next line of the log, and the position
 of every sampler among the batches that were used, which may be fewer than were drawn ahead (`TaskBatches`).
@@ -13,12 +13,12 @@ from equimetric.stopping import Stopped, StopRequest
 from equimetric.training.meter import LossMeter
 from equimetric.training.session import Session
 
-__all__ = ["stop_if_asked", "stop_request"]
+__all__ = ["stop_if_requested", "stop_request"]
 
 
 @contextmanager
 def stop_request(session: Session, meter: LossMeter) -> Iterator[StopRequest]:
-    """Note signals while steps are taken, and take over the sums that a stopped run left.
+    """Watch for signals while steps are taken, and restore the loss sums of a stopped run.
 
     Several processes would have to agree on a step and on their batch statistics; they stop at once instead, and
     resume after the last validation.
@@ -35,7 +35,7 @@ def stop_request(session: Session, meter: LossMeter) -> Iterator[StopRequest]:
         raise Stopped(stop.number)
 
 
-def stop_if_asked(stop: StopRequest, session: Session, meter: LossMeter) -> None:
+def stop_if_requested(stop: StopRequest, session: Session, meter: LossMeter) -> None:
     """After a signal, write a checkpoint and raise `Stopped`."""
     if stop.number is None:
         return

@@ -26,7 +26,7 @@ from equimetric.training.distributed import Trainable, wrap_ddp
 from equimetric.training.epochs import continue_epoch, start_epoch, starts_epoch
 from equimetric.training.finite import gradient_norms
 from equimetric.training.gradients import backward
-from equimetric.training.interrupt import stop_if_asked, stop_request
+from equimetric.training.interrupt import stop_if_requested, stop_request
 from equimetric.training.memory import PeakMemory
 from equimetric.training.meter import LossMeter
 from equimetric.training.optimizers import clip_gradients, learning_rate_factor, set_learning_rates
@@ -38,7 +38,7 @@ from equimetric.training.validation import out_of_patience, validate
 __all__ = ["Progress", "train"]
 
 Progress = Callable[[int, Mapping[str, float]], None]
-"""Called after every step with the number of steps taken and the figures to show; without figures on resuming."""
+"""Called after every step with the number of steps taken and the values to show; without values on resuming."""
 
 
 def train(
@@ -65,7 +65,7 @@ def train(
         memory = PeakMemory(cuda=choose_device(config.training.device) == "cuda")
         data = cache.data(config)
         config = fit_to_data(config, data.shape)
-        key = RunKey.from_config(config, data.fingerprint, role=role, processes=processes.world)
+        key = RunKey.from_config(config, data.fingerprint, role=role, processes=processes.world_size)
         run = RunFolder(Path(folder) if folder else default_folder(key), writes=processes.is_main)
         with run.lock():
             finished = find_finished(run, config, key, processes)
@@ -98,16 +98,16 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             session.save_if_due()
         elif progress:
             progress(state.step, {})
-        began, first = time.perf_counter() - state.seconds, state.step
-        for step in range(first, session.steps):
-            if learner.before_step(step) or step == first:
+        start_time, first_step = time.perf_counter() - state.seconds, state.step
+        for step in range(first_step, session.steps):
+            if learner.before_step(step) or step == first_step:
                 learner.train()
                 trainable = wrap_ddp(learner, session.processes)
             if starts_epoch(session, step):
                 if out_of_patience(session, step):
                     break
                 batches = start_epoch(session, step)
-            elif step == first:
+            elif step == first_step:
                 batches = continue_epoch(session, step)
             session.seed("step", step)
             for part in scheduled:
@@ -123,12 +123,12 @@ def train_steps(session: Session, progress: Progress | None = None) -> None:
             if state.average is not None and config.training.ema is not None:
                 update_average(state.average, learner, config.training.ema, step)
 
-            state.step, state.seconds = step + 1, time.perf_counter() - began
+            state.step, state.seconds = step + 1, time.perf_counter() - start_time
             log_and_validate(session, log, meter, spread)
             if progress:
-                speed = state.step * images * session.processes.world / state.seconds
+                speed = state.step * images * session.processes.world_size / state.seconds
                 progress(state.step, {**meter.latest, **session.best, "images/s": speed})
-            stop_if_asked(stop, session, meter)
+            stop_if_requested(stop, session, meter)
 
 
 def accumulate_gradients(
@@ -136,7 +136,7 @@ def accumulate_gradients(
 ) -> int:
     """Average the gradients of the batches of one step; gives the number of images in this process."""
     per_step, step = session.config.batch.per_step, session.state.step
-    for number in range(per_step):
+    for index in range(per_step):
         batch = next(batches)
         terms = backward(
             trainable,
@@ -145,7 +145,7 @@ def accumulate_gradients(
             session.processes,
             scale=1 / per_step,
             at_once=session.config.batch.at_once,
-            sync=number == per_step - 1,
+            sync=index == per_step - 1,
             observe=spread.observer(batch, step),
         )
         meter.add(terms, step)
@@ -157,8 +157,8 @@ def log_and_validate(session: Session, log: Log, meter: LossMeter, spread: Batch
     state = session.state
     if session.logs(state.step):
         meter.read()
-        own = {"learner": scalars} if (scalars := dict(session.learner.scalars())) else {}
-        log.write({**meter.record(state.step, state.seconds), **spread.record(), **own})
+        learner_scalars = {"learner": scalars} if (scalars := dict(session.learner.scalars())) else {}
+        log.write({**meter.record(state.step, state.seconds), **spread.record(), **learner_scalars})
     if session.validates(state.step):
         validate(session, log)
         session.save_if_due()

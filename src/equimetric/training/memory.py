@@ -18,9 +18,9 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 class PeakMemory:
     """The peak memory of this process and of its GPU from now on.
 
-    Of the process it is the resident set, with libraries, data, and what earlier runs of the same process have left.
-    Linux can begin that peak anew; elsewhere, or where it may not be written to, the peak is that since the process
-    started. Of several processes that train together it is that of this one.
+    The process's peak is its resident set, with libraries, data, and memory held since earlier runs in this process.
+    Linux can reset that peak; elsewhere, or without permission, it is the peak since the process started. Of several
+    processes that train together only this one is measured.
     """
 
     def __init__(self, *, cuda: bool) -> None:
@@ -31,7 +31,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats()
 
     def read(self) -> Memory | None:
-        """The peak so far; None on a system that does not tell."""
+        """The peak so far; None on a system that does not report it."""
         process = peak_of_process()
         device = torch.cuda.max_memory_allocated() if self.cuda else None
         return None if process is None else Memory(process=process, device=device)

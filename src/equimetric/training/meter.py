@@ -23,7 +23,7 @@ Rows: TypeAlias = list[tuple[int, dict[str, float]]]
 
 
 class LossMeter:
-    """Collects loss terms and gradient norms without reading them at once: each reading costs a call, and a GPU's wait.
+    """Collects loss terms and gradient norms and reads them later: a reading costs a call and a GPU synchronisation.
 
     They are read before a line of the log, a validation or a checkpoint, in the first step, and where many are unread.
     """
@@ -51,10 +51,10 @@ class LossMeter:
         unread, unread_norms, self.unread, self.unread_norms = self.unread, self.unread_norms, [], []
         flat = [value for _, terms in unread for value in terms.values()]
         flat += [norm for _, norms in unread_norms for group in norms.values() for norm in group]
-        read = iter(torch.stack(flat).tolist() if flat else ())
-        losses = [(step, {name: next(read) for name in terms}) for step, terms in unread]
+        values = iter(torch.stack(flat).tolist() if flat else ())
+        losses = [(step, {name: next(values) for name in terms}) for step, terms in unread]
         norms = [
-            (step, {name: math.hypot(*(next(read) for _ in group)) for name, group in by_group.items()})
+            (step, {name: math.hypot(*(next(values) for _ in group)) for name, group in by_group.items()})
             for step, by_group in unread_norms
         ]
         for _, row in losses:
@@ -66,7 +66,7 @@ class LossMeter:
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Where a step fails, say first whether a value of an earlier one was not finite."""
+        """If a step fails, first raise the error for a value of an earlier step that was not finite."""
         try:
             yield
         except Exception:
@@ -75,16 +75,18 @@ class LossMeter:
 
     def require_finite(self, losses: Rows, norms: Rows) -> None:
         """Raise an error that names the first step at which a term or else a gradient is not finite."""
-        found = [(step, kind, wrong) for kind, rows in enumerate((losses, norms)) for step, wrong in not_finite(rows)]
-        if not found:
+        bad = [
+            (step, kind, entry) for kind, rows in enumerate((losses, norms)) for step, entry in find_non_finite(rows)
+        ]
+        if not bad:
             return
-        step, kind, (name, value) = min(found, key=lambda one: one[:2])
+        step, kind, (name, value) = min(bad, key=lambda item: item[:2])
         optimizer = self.config.optimizer
-        what = f"the term {name!r} of {self.config.method!r}"
+        subject = f"the term {name!r} of {self.config.method!r}"
         if kind:
-            what = f"the loss of {self.config.method!r} is finite, but the gradient of its parameter group {name!r}"
+            subject = f"the loss of {self.config.method!r} is finite, but the gradient of its parameter group {name!r}"
         raise EquimetricError(
-            f"{what} became {value} at step {step + 1}; "
+            f"{subject} became {value} at step {step + 1}; "
             f"lower optimizer.lr (now {optimizer.lr:g}) or optimizer.objective_lr (now {optimizer.objective_lr:g}), "
             "or soften the method's scale or temperature"
         )
@@ -97,9 +99,9 @@ class LossMeter:
         return {"kind": "train", "step": step, "loss": loss, "terms": means, "seconds": round(seconds, 2)}
 
 
-def not_finite(rows: Rows) -> Iterator[tuple[int, tuple[str, float]]]:
+def find_non_finite(rows: Rows) -> Iterator[tuple[int, tuple[str, float]]]:
     """The step and the first name of every row with a value that is not finite; the sum 'loss' comes last."""
     for step, row in rows:
-        wrong = [(name, value) for name, value in row.items() if not math.isfinite(value)]
-        if wrong:
-            yield step, min(wrong, key=lambda one: one[0] == "loss")
+        bad_values = [(name, value) for name, value in row.items() if not math.isfinite(value)]
+        if bad_values:
+            yield step, min(bad_values, key=lambda item: item[0] == "loss")

@@ -74,18 +74,18 @@ class Optimizers:
 
     def state(self) -> dict[int, dict[str, Any]]:
         """The optimiser state of each parameter, by its position in the groups."""
-        kept: dict[int, dict[str, Any]] = {}
+        states: dict[int, dict[str, Any]] = {}
         for first, optimizer in self._enumerate():
-            kept |= {first + place: values for place, values in optimizer.state_dict()["state"].items()}
-        return kept
+            states |= {first + index: values for index, values in optimizer.state_dict()["state"].items()}
+        return states
 
     def load_state(self, state: Mapping[int, dict[str, Any]]) -> None:
-        """Restore what `state` gave; learning rates are functions of the step and are not part of it."""
+        """Restore the result of `state`; learning rates are functions of the step and are not part of it."""
         for first, optimizer in self._enumerate():
             groups = optimizer.state_dict()["param_groups"]
-            places = {place for group in groups for place in group["params"]}
-            own = {place: state[first + place] for place in places if first + place in state}
-            optimizer.load_state_dict({"state": own, "param_groups": groups})
+            indices = {index for group in groups for index in group["params"]}
+            own_state = {index: state[first + index] for index in indices if first + index in state}
+            optimizer.load_state_dict({"state": own_state, "param_groups": groups})
 
     def _enumerate(self) -> Iterator[tuple[int, Optimizer]]:
         """Each optimiser with the position of its first parameter."""
@@ -112,7 +112,7 @@ def group_settings(config: OptimizerConfig, group: str) -> GroupSettings:
     network = GroupConfig(
         name=config.name, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum, eps=config.eps
     )
-    own = {
+    settings = {
         "trunk": network,
         "head": GroupConfig(lr=config.head_lr, weight_decay=config.head_weight_decay),
         "objective": GroupConfig(
@@ -124,13 +124,13 @@ def group_settings(config: OptimizerConfig, group: str) -> GroupSettings:
         ),
         **config.groups,
     }.get(group, GroupConfig())
-    if own.name not in (None, config.name):
-        rule = UpdateRule(own.name, own.momentum, own.eps)
+    if settings.name not in (None, config.name):
+        rule = UpdateRule(settings.name, settings.momentum, settings.eps)
     else:
-        momentum = config.momentum if own.momentum is None else own.momentum
-        rule = UpdateRule(config.name, momentum, config.eps if own.eps is None else own.eps)
-    lr = config.lr if own.lr is None else own.lr
-    return GroupSettings(rule, lr, config.weight_decay if own.weight_decay is None else own.weight_decay)
+        momentum = config.momentum if settings.momentum is None else settings.momentum
+        rule = UpdateRule(config.name, momentum, config.eps if settings.eps is None else settings.eps)
+    lr = config.lr if settings.lr is None else settings.lr
+    return GroupSettings(rule, lr, config.weight_decay if settings.weight_decay is None else settings.weight_decay)
 
 
 def build_optimizer(learner: Learner, config: OptimizerConfig) -> Optimizers:
@@ -141,7 +141,7 @@ def build_optimizer(learner: Learner, config: OptimizerConfig) -> Optimizers:
             raise EquimetricError(
                 f"optimizer.groups: this learner has no parameter group {name!r}; {did_you_mean(name, groups)}"
             )
-    require_each_once(learner, groups)
+    require_one_group_each(learner, groups)
     by_rule: dict[UpdateRule, list[dict[str, Any]]] = {}
     for name, parameters in groups.items():
         if parameters:
@@ -153,17 +153,17 @@ def build_optimizer(learner: Learner, config: OptimizerConfig) -> Optimizers:
             "there is nothing to train at the first step: trunk, head and objective are frozen or have no parameters; "
             "leave one of them out of model.freeze"
         )
-    return Optimizers(*(rule.build(of_rule) for rule, of_rule in by_rule.items()))
+    return Optimizers(*(rule.build(rule_groups) for rule, rule_groups in by_rule.items()))
 
 
-def require_each_once(learner: Learner, groups: Mapping[str, list[nn.Parameter]]) -> None:
+def require_one_group_each(learner: Learner, groups: Mapping[str, list[nn.Parameter]]) -> None:
     """Raise an error where a trainable parameter is in no group, or a parameter in several."""
-    owners = Counter(id(parameter) for parameters in groups.values() for parameter in parameters)
+    group_counts = Counter(id(parameter) for parameters in groups.values() for parameter in parameters)
     for name, parameter in learner.named_parameters():
-        owned = owners[id(parameter)]
-        if owned > 1 or (owned == 0 and parameter.requires_grad):
+        n_groups = group_counts[id(parameter)]
+        if n_groups > 1 or (n_groups == 0 and parameter.requires_grad):
             raise EquimetricError(
-                f"parameter {name!r} of {type(learner).__name__} is in {owned} of its parameter groups; "
+                f"parameter {name!r} of {type(learner).__name__} is in {n_groups} of its parameter groups; "
                 "parameter_groups() must name every trainable parameter once"
             )
 

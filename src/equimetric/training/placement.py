@@ -1,4 +1,4 @@
-"""Where a run computes: device, precision, memory format."""
+"""Device, precision and memory format of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Placement:
 
     @classmethod
     def from_config(cls, config: TrainingConfig, local_rank: int = 0) -> Placement:
-        """What a configuration asks for; each of several processes has a GPU of its own."""
+        """The placement of a configuration; each of several processes has a GPU of its own."""
         available = torch.cuda.is_available()
         if config.device == "cuda" and not available:
             raise EquimetricError("training.device is 'cuda', but torch finds none; set it to 'auto' or 'cpu'")
@@ -34,7 +34,7 @@ class Placement:
         return cls(device, config.precision, config.channels_last)
 
     def move_learner(self, learner: Learner, *, compiled: bool = False) -> None:
-        """Move the learner here, in this precision and memory format."""
+        """Move the learner to this device, precision and memory format."""
         learner.to(self.device, torch.float64 if self.precision == "float64" else None)
         if self.channels_last:
             learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -42,7 +42,7 @@ class Placement:
             learner.compile_networks()
 
     def to_device(self, images: Tensor) -> Tensor:
-        """Move prepared images here."""
+        """Move prepared images to this device, precision and memory format."""
         dtype = torch.float64 if self.precision == "float64" else None
         if self.channels_last and images.ndim == 4:
             return images.to(self.device, dtype, memory_format=torch.channels_last)

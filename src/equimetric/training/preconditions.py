@@ -1,4 +1,4 @@
-"""What must hold before features are computed or anything trains: folders, parts, metrics, batches, head."""
+"""Checks before features are computed or anything trains: parts, metrics, batches, weights, head."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from equimetric.training.sampling import TaskBatches
 __all__ = ["describe_parts", "require_conditions", "require_trainable", "warn_if_not_augmented"]
 
 TRIAL_ROWS = 1000
-"""Rows that metrics are tried with, about."""
+"""Approximate number of rows that metrics are tried with."""
 
 TRIAL_ENTRIES = 5 * 10**7
-"""Numbers in the embeddings that they are tried with: 200 MB."""
+"""Largest number of values in the embeddings that they are tried with: 200 MB."""
 
 
 def require_conditions(config: Conditions, data: RunData) -> None:
-    """Raise an error for parts of the data, or metrics, that no method can be evaluated with."""
+    """Raise an error for parts of the data, or metrics, with which no method can be evaluated."""
     for part in ("train", *evaluated_parts(data)):
         require_part(data, part)
     if config.evaluation.parents is not None:
@@ -92,7 +92,7 @@ def require_trainable(config: RunConfig, data: RunData, learner: Learner) -> Non
 
 
 def is_compiled(learner: Learner) -> bool:
-    """Whether a first image would make torch compile something, for minutes."""
+    """Whether embedding a first image would trigger compilation, which takes minutes."""
     return any(getattr(module, "_compiled_call_impl", None) is not None for module in learner.modules())
 
 
@@ -145,16 +145,16 @@ def require_batches(config: RunConfig, data: RunData, learner: Learner) -> None:
 
 def require_weights(config: RunConfig, data: RunData, learner: Learner, name: str) -> None:
     """Raise an error where training cannot count samples by the weights of the data."""
-    asked = f"data.weights = {name!r}"
+    option = f"data.weights = {name!r}"
     if not learner.weighs_samples:
-        raise EquimetricError(f"{asked}: learner {config.learner.name!r} takes no weights; leave one of them out")
+        raise EquimetricError(f"{option}: learner {config.learner.name!r} takes no weights; leave one of them out")
     for part in learner.modules():
         if isinstance(part, Objective) and part.no_weights_reason is not None:
             raise EquimetricError(
-                f"{asked}: {part.name!r} takes no weights: {part.no_weights_reason}; leave one of them out"
+                f"{option}: {part.name!r} takes no weights: {part.no_weights_reason}; leave one of them out"
             )
     if not sample_weights(data.dataset, name)[data.split.train].any():
-        raise EquimetricError(f"{asked}: no training image has a weight above 0; give some a larger one")
+        raise EquimetricError(f"{option}: no training image has a weight above 0; give some a larger one")
 
 
 def require_principal_directions(data: RunData, learner: Learner) -> None:
@@ -176,27 +176,27 @@ def require_principal_directions(data: RunData, learner: Learner) -> None:
 def try_metrics(config: Conditions, data: RunData, part: str, dim: int) -> None:
     """Compute the configured metrics for random embeddings of a dimension with the labels of a part.
 
-    Of embeddings that would take too much memory fewer rows are tried, where the part has no more rows than dimensions.
+    Fewer rows are tried where the embeddings would take too much memory; none if the part has at least `dim` rows.
     """
     evaluation, split = config.evaluation, data.split
     generator = torch.Generator().manual_seed(0)
-    enough = max(TRIAL_ROWS, 2 * dim)
-    if dim * min(enough, len(data.rows(part))) > TRIAL_ENTRIES:
+    max_rows = max(TRIAL_ROWS, 2 * dim)
+    if dim * min(max_rows, len(data.rows(part))) > TRIAL_ENTRIES:
         if len(data.rows(part)) >= dim:
             return
-        enough = max(2, TRIAL_ENTRIES // dim)
+        max_rows = max(2, TRIAL_ENTRIES // dim)
 
     def draw(rows: Tensor) -> tuple[Tensor, Tensor]:
-        labels = take_classes(data.dataset.labels[rows], enough)
+        labels = take_classes(data.dataset.labels[rows], max_rows)
         return torch.randn(len(labels), dim, generator=generator), labels
 
-    drawn = [data.rows(part)]
+    row_sets = [data.rows(part)]
     if part == "test" and split.query is not None and split.gallery is not None:
-        drawn = [split.query, split.gallery]
+        row_sets = [split.query, split.gallery]
     cohort = None
     if evaluation.cohort is not None and part == "test":
         cohort = Cohort(draw(cohort_rows(data, evaluation.cohort.parts()[0]))[0], nearest=evaluation.cohort.nearest)
-    arrays = list(chain(*map(draw, drawn)))
+    arrays = list(chain(*map(draw, row_sets)))
     parents = {}
     if evaluation.parents is not None:
         of_class = class_attribute_ids(data.dataset, evaluation.parents, "evaluation.parents")
@@ -206,13 +206,13 @@ def try_metrics(config: Conditions, data: RunData, part: str, dim: int) -> None:
     evaluate(*arrays, metrics=evaluation.names(), **options)
 
 
-def take_classes(labels: Tensor, enough: int) -> Tensor:
-    """The labels of as many whole classes as make up enough rows, of huge classes a part."""
+def take_classes(labels: Tensor, n: int) -> Tensor:
+    """The labels of the first whole classes that make up `n` rows; huge classes are cut."""
     classes, counts = torch.unique(labels, return_counts=True)
-    counts = counts.clamp(max=max(2, enough // 2))
-    few = counts.cumsum(0) - counts < enough
-    taken: Tensor = classes[few].repeat_interleave(counts[few])
-    return taken
+    counts = counts.clamp(max=max(2, n // 2))
+    keep = counts.cumsum(0) - counts < n
+    repeated: Tensor = classes[keep].repeat_interleave(counts[keep])
+    return repeated
 
 
 def describe_parts(data: RunData) -> str:

@@ -1,4 +1,4 @@
-"""A final model: a finished run repeated on more classes, for the steps that its validation chose."""
+"""A final model: a finished run repeated on more classes, for the number of steps that its validation chose."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def require_source(folder: RunFolder) -> RunResult:
 
 def plateaus(config: RunConfig, history: list[dict[str, Any]], last: int) -> list[int]:
     """Steps up to `last` at which a run lowered its learning rates, from the validations in its log."""
-    state, found = Checkpoint(), []
+    state, steps = Checkpoint(), []
     for record in history:
         if record["kind"] == "validation" and record["step"] <= last:
             state.step = record["step"]
@@ -89,5 +89,5 @@ def plateaus(config: RunConfig, history: list[dict[str, Any]], last: int) -> lis
             if is_best(state, value):
                 state.best_value, state.best_step, state.best_weights = value, state.step, {}
             count_plateau(state, config.optimizer.plateau_steps)
-            found += [state.step] * (state.lowered - before)
-    return found
+            steps += [state.step] * (state.lowered - before)
+    return steps

@@ -1,4 +1,4 @@
-"""Which rows meet in a step: the samplers of a learner's tasks, without the rows it holds out."""
+"""Rows of each batch: the samplers of a learner's tasks, without held-out rows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TaskSampler:
 class TaskBatches:
     """Batches of all tasks of a learner: which task, and which training rows.
 
-    `unused` are the tasks of the batches that were drawn ahead, in order; who uses one takes its task from the left.
+    `unused` are the tasks of the batches that were drawn ahead, in order; using a batch pops its task from the left.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TaskBatches:
         self.samplers: dict[str, TaskSampler] = {}
         self.unused: deque[str] = deque()
         if learner.trains:
-            # Tasks with labels of their own may know them only after the first epoch has begun.
+            # Tasks with labels of their own may get them only after the first epoch has begun.
             self.samplers = {task.name: self.build(task) for task in learner.tasks() if task.labels is None}
 
     @property
@@ -111,15 +111,15 @@ class TaskBatches:
 
     def follow(self, task: Task, before: TaskSampler | None) -> TaskSampler:
         """The sampler of a task: the one before where the labels are the same, else a new one in the next epoch."""
-        if before is not None and torch.equal(before.labels, self.drawn_labels(task)):
+        if before is not None and torch.equal(before.labels, self.sampled_labels(task)):
             return replace(before, task=task)
         sampler = self.build(task)
         if before is not None:
             sampler.batches.set_epoch(before.batches.epoch + 1)
         return sampler
 
-    def drawn_labels(self, task: Task) -> Tensor:
-        """(N,) labels of a task, −1 for rows that are not drawn."""
+    def sampled_labels(self, task: Task) -> Tensor:
+        """(N,) labels of a task, −1 for rows that are not sampled."""
         labels = (self.labels if task.labels is None else task.labels).detach().cpu().clone()
         if self.held_out is not None:
             labels[self.held_out] = -1
@@ -127,15 +127,15 @@ class TaskBatches:
 
     def build(self, task: Task) -> TaskSampler:
         """The sampler of a task over the rows that it has labels for and that are not held out."""
-        labels = self.drawn_labels(task)
-        drawn = labels >= 0
-        rows = None if bool(drawn.all()) else drawn.nonzero()[:, 0]
-        own = labels if rows is None else labels[rows]
+        labels = self.sampled_labels(task)
+        is_sampled = labels >= 0
+        rows = None if bool(is_sampled.all()) else is_sampled.nonzero()[:, 0]
+        row_labels = labels if rows is None else labels[rows]
         attributes = partial(self.take_attributes, rows)
         # A cluster may have fewer classes than a batch of the whole training set.
-        fewer = None if task.labels is None else min(self.config.batch.classes or 1, len(torch.unique(own)))
+        classes = None if task.labels is None else min(self.config.batch.classes or 1, len(torch.unique(row_labels)))
         batches = build_run_batches(
-            self.config, own, kind=task.batches, task=task.name, classes=fewer, attributes=attributes
+            self.config, row_labels, kind=task.batches, task=task.name, classes=classes, attributes=attributes
         )
         return TaskSampler(task, labels, rows, batches)
 
@@ -147,11 +147,11 @@ class TaskBatches:
     def refresh(self, embeddings: Callable[[], Tensor], groups: Groups | None) -> None:
         """Show the training set to samplers that mine it."""
         for sampler in self.samplers.values():
-            own = groups
+            sampler_groups = groups
             if groups is not None and sampler.rows is not None:
                 weight = None if groups.weight is None else sampler.take(groups.weight)
-                own = Groups(sampler.take(groups.cluster), weight)
-            sampler.batches.set_groups(own)
+                sampler_groups = Groups(sampler.take(groups.cluster), weight)
+            sampler.batches.set_groups(sampler_groups)
             sampler.batches.refresh(partial(sampler.view, embeddings), sampler.take(sampler.labels))
 
     def observe(self, task: str, embeddings: Tensor) -> None:
@@ -159,30 +159,30 @@ class TaskBatches:
         self.samplers[task].batches.observe(embeddings)
 
     def draw(self, first: int, n: int, processes: Processes) -> Iterator[Tensor]:
-        """N times this rank's training rows for a task, from batch number `first` on; the task is added to `unused`."""
+        """N times this rank's training rows for a task, from batch `first` on; the task is added to `unused`."""
         self.unused.clear()
         streams = {name: shard_batches(sampler.batches, processes) for name, sampler in self.samplers.items()}
-        for number in range(first, first + n):
-            name = self.task_of(number)
+        for index in range(first, first + n):
+            name = self.task_of(index)
             rows = self.samplers[name].rows
             chosen = next(streams[name])
             self.unused.append(name)
             yield chosen if rows is None else rows[chosen]
 
-    def task_of(self, number: int) -> str:
-        """The task of batch `number`, drawn by probability from a seed of its own."""
+    def task_of(self, index: int) -> str:
+        """The task of batch `index`, drawn by probability from a seed of its own."""
         if len(self.samplers) == 1:
             return next(iter(self.samplers))
-        generator = torch.Generator().manual_seed(derive_seed(self.config.seed, "task of batch", number))
-        chances = torch.tensor([sampler.task.probability for sampler in self.samplers.values()])
-        return list(self.samplers)[int(torch.multinomial(chances, 1, generator=generator))]
+        generator = torch.Generator().manual_seed(derive_seed(self.config.seed, "task of batch", index))
+        probs = torch.tensor([sampler.task.probability for sampler in self.samplers.values()])
+        return list(self.samplers)[int(torch.multinomial(probs, 1, generator=generator))]
 
     def labels_of(self, task: str, rows: Tensor) -> Tensor:
         """The labels of training rows under a task."""
         return self.samplers[task].labels[rows]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """The position of every sampler after the last batch that was used, and what it has mined."""
+        """The position of every sampler after the last batch that was used, and its mined tensors."""
         return {
             name: rewind(sampler.batches.state_dict(), self.unused.count(name), len(sampler.batches))
             for name, sampler in self.samplers.items()
@@ -197,5 +197,5 @@ class TaskBatches:
 
 def rewind(state: dict[str, Any], batches: int, per_epoch: int) -> dict[str, Any]:
     """The state of a sampler a number of batches earlier, while its epochs follow one another."""
-    back, position = divmod(state["position"] - batches, per_epoch)
-    return {**state, "epoch": state["epoch"] + back, "position": position} if batches else state
+    epochs_back, position = divmod(state["position"] - batches, per_epoch)
+    return {**state, "epoch": state["epoch"] + epochs_back, "position": position} if batches else state

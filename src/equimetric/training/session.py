@@ -42,8 +42,8 @@ class Session:
         shape: of the data as they were loaded.
         optimizer, batches: empty for baselines, which take no step.
         resumed: whether `state` comes from a checkpoint.
-        cache: what it has in common with other runs of the process.
-        profiled: whether it stores what a report shows beyond its scores.
+        cache: parts shared with other runs of the process.
+        profiled: whether it stores thresholds, map and pair weights for a report.
     """
 
     config: RunConfig

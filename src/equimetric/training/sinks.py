@@ -1,4 +1,4 @@
-"""Where the figures of a run go: its own log, and on request TensorBoard and MLflow."""
+"""Destinations of a run's metrics: its own log, and on request TensorBoard and MLflow."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Log", "Sink", "open_log"]
 
 
 class Sink(Protocol):
-    """A place that metrics of a run are written to."""
+    """A destination of a run's metrics."""
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write the figures of one step, by names such as 'validation/map_at_r'."""
+        """Write the values of one step, by names such as 'validation/map_at_r'."""
 
     def close(self, *, finished: bool) -> None:
-        """Close after the last figures of a finished or failed run."""
+        """Close after the last values of a finished or failed run."""
 
 
 class Log:
@@ -89,25 +89,25 @@ class MLflowSink:
     def __init__(self, run: RunFolder, config: RunConfig) -> None:
         self.mlflow = import_extra("mlflow", "logging.mlflow", "mlflow", "tracking")
         self.last_steps: dict[str, int] = {}
-        kept = run.path / "mlflow_run"
+        id_file = run.path / "mlflow_run"
         with self.explain_errors():
             self.mlflow.set_experiment(config.logging.mlflow)
-            identity = read_identity(kept)
-            if identity is not None:
-                started = self.mlflow.start_run(run_id=identity)
-                self.last_steps = self.logged_before(started)
+            run_id = read_mlflow_run_id(id_file)
+            if run_id is not None:
+                mlflow_run = self.mlflow.start_run(run_id=run_id)
+                self.last_steps = self.logged_before(mlflow_run)
                 return
-            started = self.mlflow.start_run(run_name=f"{config.method}-{config.seed}")
-            run.write("mlflow_run", json_document({"run_id": started.info.run_id}))
+            mlflow_run = self.mlflow.start_run(run_name=f"{config.method}-{config.seed}")
+            run.write("mlflow_run", json_document({"run_id": mlflow_run.info.run_id}))
             # Keys without a value are left out.
             values = flatten(config.model_dump())
             self.mlflow.log_params({name: value for name, value in values if value is not None})
 
-    def logged_before(self, started: Any) -> dict[str, int]:
+    def logged_before(self, mlflow_run: Any) -> dict[str, int]:
         """The last step of every figure of a run."""
         history = self.mlflow.MlflowClient().get_metric_history
-        identity = started.info.run_id
-        return {name: max(entry.step for entry in history(identity, name)) for name in started.data.metrics}
+        run_id = mlflow_run.info.run_id
+        return {name: max(entry.step for entry in history(run_id, name)) for name in mlflow_run.data.metrics}
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Log metrics."""
@@ -126,15 +126,15 @@ class MLflowSink:
         try:
             yield
         except self.mlflow.exceptions.MlflowException as error:
-            why = str(error).partition("\n")[0].partition(". ")[0]
+            reason = str(error).partition("\n")[0].partition(". ")[0]
             raise EquimetricError(
-                f"logging.mlflow: {why}; set the environment variable MLFLOW_TRACKING_URI to a server, or to a file "
+                f"logging.mlflow: {reason}; set the environment variable MLFLOW_TRACKING_URI to a server, or to a file "
                 "such as sqlite:///mlflow.db, or leave it out"
             ) from error
 
 
-def read_identity(file: Path) -> str | None:
-    """The id of the run of MLflow that a run has begun; None where there is none, or with a warning a damaged one."""
+def read_mlflow_run_id(file: Path) -> str | None:
+    """The id of the MLflow run that a run has begun; None without one, or, with a warning, if the file is damaged."""
     if not file.exists():
         return None
     try:
@@ -153,14 +153,14 @@ def open_log(run: RunFolder, config: RunConfig, first_step: int) -> Iterator[Log
     with ExitStack() as stack:
         sinks: list[Sink] = []
         if run.writes and config.logging.tensorboard:
-            sinks.append(stack.enter_context(close_afterwards(TensorBoardSink(run, first_step))))
+            sinks.append(stack.enter_context(closing(TensorBoardSink(run, first_step))))
         if run.writes and config.logging.mlflow is not None:
-            sinks.append(stack.enter_context(close_afterwards(MLflowSink(run, config))))
+            sinks.append(stack.enter_context(closing(MLflowSink(run, config))))
         yield Log(run, sinks)
 
 
 @contextmanager
-def close_afterwards(sink: Sink) -> Iterator[Sink]:
+def closing(sink: Sink) -> Iterator[Sink]:
     """Close a sink after the block, as finished or failed."""
     finished = False
     try:

@@ -11,7 +11,7 @@ from torch import Tensor
 from equimetric.learners import Batch
 from equimetric.training.session import Session
 
-__all__ = ["BatchSpread", "measure_spread", "notice_collapse"]
+__all__ = ["BatchSpread", "measure_spread", "warn_on_collapse"]
 
 COLLAPSE_RATIO = 0.1
 """Share of the spread at the start below which embeddings have collapsed."""
@@ -25,14 +25,14 @@ squeeze embeddings for a moment."""
 def measure_spread(embeddings: Tensor) -> float:
     """√(Σ‖e − ē‖² / Σ‖e‖²) of (N, D) embeddings: 0 where all are equal, 1 where they have no common direction.
 
-    Of unit-length embeddings it is √(1 − mean cosine of all pairs). It does not change with their scale.
+    For unit-length embeddings it is √(1 − mean cosine of all pairs). It does not change with their scale.
     """
     rows = embeddings.detach().double()
     size = rows.square().sum()
     return 0.0 if size == 0 else float(((rows - rows.mean(0)).square().sum() / size).sqrt())
 
 
-def notice_collapse(session: Session, images: str, spread: float) -> None:
+def warn_on_collapse(session: Session, images: str, spread: float) -> None:
     """Warn, once in a run, where the spread of some images has fallen far below that at the start."""
     state, config = session.state, session.config
     start = state.first_spread.setdefault(images, spread)
@@ -55,7 +55,7 @@ class BatchSpread:
         self.latest: float | None = None
 
     def observer(self, batch: Batch, step: int) -> Callable[[Tensor], None] | None:
-        """What gets the embeddings of a batch: this measure, and a sampler that adapts; None where nothing does."""
+        """Observer of a batch's embeddings: measures the spread, updates adaptive samplers; None if neither is due."""
         measures = step == 0 or self.session.logs(step + 1)
         adapts = self.session.batches.adapts
         if not measures and not adapts:
@@ -66,10 +66,10 @@ class BatchSpread:
                 self.session.batches.observe(batch.task, embeddings)
             if measures:
                 self.latest = measure_spread(embeddings)
-                notice_collapse(self.session, "a training batch", self.latest)
+                warn_on_collapse(self.session, "a training batch", self.latest)
 
         return observe
 
     def record(self) -> dict[str, float]:
-        """What the log line of the step shows."""
+        """Entries for the log line of the step."""
         return {} if self.latest is None else {"spread": self.latest}

@@ -24,18 +24,18 @@ from equimetric.training.session import open_session
 __all__ = ["TrialResult", "train_trial"]
 
 NULL_FOLDER = RunFolder(Path(os.devnull) / "run", writes=False)
-"""A folder that is never there."""
+"""A folder that never exists."""
 
 
 class TrialResult(BaseModel):
-    """What a trial measured on the validation classes.
+    """Scores of a trial on the validation classes.
 
     Attributes:
         validation: the best scores, by `evaluation.selected_by`.
         best_step, steps: the step of these scores, and the steps taken.
-        seconds: of the steps and validations.
+        seconds: time of the steps and validations.
         history: the records of all validations, as in the log of a run.
-        notes: what a user should know of it: a collapse.
+        notes: notes for the user, such as a collapse.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")

@@ -1,8 +1,8 @@
 """The update rules of torch on a CPU: the same arithmetic, operation for operation, in a fraction of the calls.
 
-What a step of `torch.optim` does beside its arithmetic (hooks, profiling, the choice among implementations) is a tenth
-of the time in which a head takes a step. Parameters that have no state yet are left to torch, which makes it, and so is
-everything on another device.
+The overhead of a `torch.optim` step (hooks, profiling, the choice among implementations) is a tenth of a training step
+of a head. Parameters without optimiser state are left to torch, which creates it, and so is everything on another
+device.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["apply_updates"]
 def apply_updates(optimizer: Optimizer) -> None:
     """Update all parameters that have a gradient."""
     rule, state = RULES.get(type(optimizer)), optimizer.state
-    due = [
+    updates = [
         (parameter, parameter.grad, group)
         for group in optimizer.param_groups
         for parameter in group["params"]
         if parameter.grad is not None
     ]
-    if rule is None or not all(parameter in state and is_plain(gradient) for parameter, gradient, _ in due):
+    if rule is None or not all(parameter in state and is_plain(gradient) for parameter, gradient, _ in updates):
         optimizer.step()
         return
     with torch.no_grad():
-        for parameter, gradient, group in due:
+        for parameter, gradient, group in updates:
             rule(parameter, gradient, state[parameter], group)
 
 
@@ -90,4 +90,4 @@ def update_sgd(parameter: Tensor, gradient: Tensor, state: dict[str, Any], group
 
 Rule = Callable[[Tensor, Tensor, dict[str, Any], dict[str, Any]], None]
 RULES: dict[type[Optimizer], Rule] = {AdamW: update_adamw, Adam: update_adam, RMSprop: update_rmsprop, SGD: update_sgd}
-"""With the options that `training.optimizers` gives; what it leaves alone has torch's default."""
+"""For the options that `training.optimizers` sets; all others have torch's defaults."""

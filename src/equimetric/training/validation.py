@@ -22,7 +22,7 @@ from equimetric.training.checkpoint import Checkpoint, copy_weights
 from equimetric.training.distributed import sync_batch_norm
 from equimetric.training.session import Session
 from equimetric.training.sinks import Log
-from equimetric.training.spread import measure_spread, notice_collapse
+from equimetric.training.spread import measure_spread, warn_on_collapse
 
 __all__ = ["count_plateau", "is_best", "out_of_patience", "validate"]
 
@@ -54,24 +54,24 @@ def score(session: Session, log: Log) -> dict[str, float]:
     """The scores of the validation classes, logged with the spread of their embeddings."""
     state, processes = session.state, session.processes
     across = session.config.evaluation.across
-    samples = embed_part(session.learner, session.data, "validation", processes, across=across)
-    samples = within_parents(samples, session.data, session.config.evaluation.parents)
+    embedded = embed_part(session.learner, session.data, "validation", processes, across=across)
+    embedded = within_parents(embedded, session.data, session.config.evaluation.parents)
     if state.step == 0:
-        rehearse_test(session, samples)
-        scores = dict(evaluate_part(samples, session.config.evaluation)) if processes.is_main else {}
+        check_test_metrics(session, embedded)
+        scores = dict(evaluate_part(embedded, session.config.evaluation)) if processes.is_main else {}
     else:
-        scores = score_trained(session, samples) if processes.is_main else {}
+        scores = score_trained(session, embedded) if processes.is_main else {}
     scores = processes.broadcast(scores)
-    spread = measure_spread(samples.embeddings)
+    spread = measure_spread(embedded.embeddings)
     record = {"kind": "validation", "step": state.step, **scores, "spread": spread}
     log.write(record)
     state.history.append(record)
-    notice_collapse(session, "the validation images", spread)
+    warn_on_collapse(session, "the validation images", spread)
     return scores
 
 
-def rehearse_test(session: Session, samples: LabelledEmbeddings) -> None:
-    """Score the start as the test will, so that metrics which cannot be computed raise before anything trains."""
+def check_test_metrics(session: Session, embedded: LabelledEmbeddings) -> None:
+    """Score the start as the test will, so that metrics that cannot be computed raise before anything trains."""
     config = session.config.evaluation
     if config.cohort is None or not session.learner.trains:
         return
@@ -81,26 +81,26 @@ def rehearse_test(session: Session, samples: LabelledEmbeddings) -> None:
             # A narrow cohort is noted where the run ends.
             warnings.simplefilter("ignore", EquimetricWarning)
             cohort = cohorts.cohort(cohorts.choose(config.cohort), labelled=True)
-            evaluate_part(replace(samples, cohort=cohort), config, neighbours=NEIGHBOURS)
+            evaluate_part(replace(embedded, cohort=cohort), config, neighbours=NEIGHBOURS)
     except EquimetricError as error:
         raise EquimetricError(f"evaluation.metrics with evaluation.cohort cannot be computed: {error}") from None
 
 
-def score_trained(session: Session, samples: LabelledEmbeddings) -> dict[str, float]:
+def score_trained(session: Session, embedded: LabelledEmbeddings) -> dict[str, float]:
     """The scores of a learner after some steps: NaN, with a warning, where its embeddings leave a metric undefined."""
     config, state = session.config, session.state
     try:
-        scores, reasons = evaluate_defined(samples, config.evaluation)
+        scores, reasons = evaluate_defined(embedded, config.evaluation)
         values = dict(scores)
     except EquimetricError as error:
         values = dict.fromkeys(config.evaluation.names(), nan)
         reasons = dict.fromkeys(values, str(error))
-    known = state.history[-1] if state.history else {}
-    new = [name for name in reasons if not isnan(known.get(name, 0.0))]
-    if new:
+    last = state.history[-1] if state.history else {}
+    undefined = [name for name in reasons if not isnan(last.get(name, 0.0))]
+    if undefined:
         warnings.warn(
-            f"{config.method}, seed {config.seed}: {', '.join(new)} cannot be computed at step {state.step} and counts "
-            f"as NaN: {reasons[new[0]]}",
+            f"{config.method}, seed {config.seed}: {', '.join(undefined)} cannot be computed at step {state.step} and "
+            f"counts as NaN: {reasons[undefined[0]]}",
             stacklevel=2,
         )
     return values

@@ -73,7 +73,9 @@ class AllPairs:
         same = self._is_positive(self._first, self._second)
         self._positive, self._negative = np.sort(self._distance[same]), np.sort(self._distance[~same])
         self.positives, self.negatives = len(self._positive), len(self._negative)
-        overall = self.count_accepted_by_class(np.array([np.inf]), slice(0, len(self.sets.class_labels)), strict=False)
+        overall = self.count_accepted_by_class(
+            np.array([np.inf]), slice(0, len(self.sets.class_labels)), strictly_below=False
+        )
         self.positives_by_class = overall.positive[:, 0].astype(np.int64)
         self.negatives_by_class = overall.negative[:, 0].astype(np.int64)
 
@@ -81,18 +83,20 @@ class AllPairs:
         """Which pairs of images (P,) are positive."""
         return self._classes.positive(self.images.classes[first], self.images.classes[second])
 
-    def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, *, strictly_below: bool) -> PairCounts:
         """Positions in the sorted distances."""
-        return PairCounts(*(count_within(of, thresholds, strict) for of in (self._positive, self._negative)))
+        return PairCounts(
+            *(count_within(kind, thresholds, strictly_below) for kind in (self._positive, self._negative))
+        )
 
-    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strictly_below: bool) -> PairCounts:
         """Count every pair at the first threshold that accepts it, for the classes at both ends."""
         tables = [GroupCounts(classes, len(thresholds)) for _ in range(2)]
-        for first, second, threshold_index in self._first_thresholds(thresholds, strict):
-            one, other = self.images.classes[first], self.images.classes[second]
-            same = self._classes.positive(one, other)
-            self._classes.count_positive(tables[0], one[same], other[same], threshold_index[same])
-            self._classes.count_negative(tables[1], one[~same], other[~same], threshold_index[~same])
+        for first, second, threshold_index in self._first_thresholds(thresholds, strictly_below):
+            first_class, second_class = self.images.classes[first], self.images.classes[second]
+            same = self._classes.positive(first_class, second_class)
+            self._classes.count_positive(tables[0], first_class[same], second_class[same], threshold_index[same])
+            self._classes.count_negative(tables[1], first_class[~same], second_class[~same], threshold_index[~same])
         return PairCounts(*(table.cumulative_counts() for table in tables))
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
@@ -102,7 +106,7 @@ class AllPairs:
     def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
         """Count every pair at the first threshold that accepts it, for the images at both ends."""
         tables = [GroupCounts(images, len(thresholds)) for _ in range(2)]
-        for first, second, threshold_index in self._first_thresholds(thresholds, strict=False):
+        for first, second, threshold_index in self._first_thresholds(thresholds, strictly_below=False):
             same = self._is_positive(first, second)
             for table, kind in zip(tables, (same, ~same), strict=True):
                 for end in (first, second):
@@ -113,23 +117,23 @@ class AllPairs:
         """Pairs with one of these images first; within one set a pair has two firsts."""
         drawn = np.zeros(len(self.images), bool)
         drawn[images] = True
-        found = []
-        for first, second, threshold_index in self._first_thresholds(thresholds, strict=False):
+        accepted_parts = []
+        for first, second, threshold_index in self._first_thresholds(thresholds, strictly_below=False):
             negative = ~self._is_positive(first, second)
             ends = [(first, second), (second, first)]
-            for one, other in ends if self.sets.gallery is None else ends[:1]:
-                which = negative & drawn[one]
-                found.append((one[which], other[which], threshold_index[which]))
-        return AcceptedPairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+            for image, partner in ends if self.sets.gallery is None else ends[:1]:
+                accepted = negative & drawn[image]
+                accepted_parts.append((image[accepted], partner[accepted], threshold_index[accepted]))
+        return AcceptedPairs(*(np.concatenate(parts) for parts in zip(*accepted_parts, strict=True)))
 
     def _first_thresholds(
-        self, thresholds: Floats, strict: bool
+        self, thresholds: Floats, strictly_below: bool
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], Integers]]:
         """The images of accepted pairs and the first threshold that accepts them, some pairs at a time."""
         for pairs in slices(len(self._distance), BLOCK_PAIRS):
             distance = self._distance[pairs]
-            within = np.flatnonzero(distance < thresholds[-1] if strict else distance <= thresholds[-1])
-            threshold_index = first_accepting(thresholds, distance[within], strict)
+            within = np.flatnonzero(distance < thresholds[-1] if strictly_below else distance <= thresholds[-1])
+            threshold_index = first_accepting(thresholds, distance[within], strictly_below)
             yield self._first[pairs][within], self._second[pairs][within], threshold_index
 
     def negative_distance(self, rank: Integers) -> Floats:
@@ -140,7 +144,7 @@ class AllPairs:
         """Between two of some distances counts tell the rank apart; only the pairs in between are sorted."""
         overall = self._positive if positive else self._negative
         grid = np.unique(overall[np.linspace(0, len(overall) - 1, GRID).astype(np.int64)])
-        counts = self.count_accepted_by_class(grid, slice(0, len(rank)), strict=False)
+        counts = self.count_accepted_by_class(grid, slice(0, len(rank)), strictly_below=False)
         within = counts.positive if positive else counts.negative
         threshold_index = np.argmax(within > rank[:, None], axis=1)
         bounds, before = np.append(-np.inf, grid), np.column_stack([np.zeros(len(rank)), within])

@@ -40,10 +40,10 @@ class BinnedLabelSets(BinnedPairs):
         """Count the pairs of a tile for the labels at its rows, with a gallery also for those at its columns."""
         closeness, items = tile_closeness(tile), tile.items
         blocks = product(slices(len(closeness), BLOCK_ROWS), slices(len(items), BLOCK_COLUMNS))
-        kept = [
+        outputs = [
             self._count_block(closeness[rows, columns], tile.rows[rows], items[columns]) for rows, columns in blocks
         ]
-        closest, positives = zip(*kept, strict=True)
+        closest, positives = zip(*outputs, strict=True)
         self._read_closest.add(tile.number, *concatenate(closest))
         if self._positive is None:
             self._read_positives.add(tile.number, *concatenate(positives))
@@ -54,8 +54,8 @@ class BinnedLabelSets(BinnedPairs):
 
     def merge(self, partial: Any) -> None:
         """Add those of other tiles."""
-        counted, (negatives_of, positives_of, negatives_read) = partial
-        super().merge(counted)
+        pair_counts, (negatives_of, positives_of, negatives_read) = partial
+        super().merge(pair_counts)
         self._negatives_of += negatives_of
         self._positives_of += positives_of
         self._negatives_read += negatives_read
@@ -84,8 +84,8 @@ class BinnedLabelSets(BinnedPairs):
         self._count_rows(self._positive, bins, positive, row_labels, self._positives_of, column_labels, self._times)
         return closest, ()
 
-    def _pairs(self, closeness: Tensor, which: Tensor, queries: Tensor, items: Tensor) -> tuple[Tensor, ...]:
-        row, column = which.nonzero(as_tuple=True)
+    def _pairs(self, closeness: Tensor, mask: Tensor, queries: Tensor, items: Tensor) -> tuple[Tensor, ...]:
+        row, column = mask.nonzero(as_tuple=True)
         first, second = self.sets.query_classes[queries[row]], self.sets.gallery_classes[items[column]]
         return closeness[row, column], first.int(), second.int()
 
@@ -93,18 +93,18 @@ class BinnedLabelSets(BinnedPairs):
         self,
         histogram: Histogram,
         bins: Tensor,
-        counted: Tensor,
+        mask: Tensor,
         labels: Tensor,
         totals: Tensor,
-        also_of: Tensor | None = None,
+        column_labels: Tensor | None = None,
         times: int = 1,
     ) -> None:
         """Count the marked pairs (B, K) for the labels (B, C) of their rows; of both ends, given those of columns."""
         row, label = labels.nonzero(as_tuple=True)
         for block in slices(len(row), BLOCK_ROWS):
-            marked = counted[row[block]]
-            if also_of is not None:
-                marked = marked & also_of.T[label[block]]
+            marked = mask[row[block]]
+            if column_labels is not None:
+                marked = marked & column_labels.T[label[block]]
             totals.index_add_(0, label[block], marked.sum(dim=1) * times)
             start = histogram.by_class.start_of(label[block])[:, None]
             histogram.by_class.count_marked(bins[row[block]], marked, start, times)

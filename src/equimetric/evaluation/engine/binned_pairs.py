@@ -53,16 +53,16 @@ class BinnedPairs:
 
     def _histogram(self, grid: Grid, interest: tuple[float, float]) -> Histogram:
         sets = self.sets
-        most_queries, most_items = self._largest_classes()
-        most_pairs = most_queries * len(sets.gallery_classes)
+        max_queries, max_items = self._largest_classes()
+        max_pairs = max_queries * len(sets.gallery_classes)
         if self._with_gallery:
-            most_pairs += most_items * len(sets.query_classes)
-        return Histogram(grid, interest, len(sets.class_labels), most_pairs, sets.queries.device)
+            max_pairs += max_items * len(sets.query_classes)
+        return Histogram(grid, interest, len(sets.class_labels), max_pairs, sets.queries.device)
 
     def _largest_classes(self) -> tuple[int, int]:
-        """The most queries, and the most gallery items, of a class."""
-        most_queries, most_items = self.sets.query_classes, self.sets.gallery_classes
-        return int(torch.bincount(most_queries).max()), int(torch.bincount(most_items).max())
+        """Largest number of queries, and of gallery items, of a class."""
+        queries, items = self.sets.query_classes, self.sets.gallery_classes
+        return int(torch.bincount(queries).max()), int(torch.bincount(items).max())
 
     def collect(self, tile: Tile) -> None:
         """Keep the closest negative pairs and the positive pairs; count the negative ones for each class.
@@ -77,9 +77,9 @@ class BinnedPairs:
 
     def collect_strip(self, strip: Strip) -> None:
         """The same from a strip, which holds the pairs among its own queries twice and those with later ones once."""
-        own, queries, items = strip.num_own_columns, strip.queries, strip.items
-        self._count(strip.number, strip.similarity[:, :own], queries, items[:own], both_ends=False)
-        self._count(strip.number, strip.similarity[:, own:], queries, items[own:], both_ends=True)
+        num_own, queries, items = strip.num_own_columns, strip.queries, strip.items
+        self._count(strip.number, strip.similarity[:, :num_own], queries, items[:num_own], both_ends=False)
+        self._count(strip.number, strip.similarity[:, num_own:], queries, items[num_own:], both_ends=True)
         row, item = self._positive_pairs(queries)
         position = strip.matrix.inverse_order[item]
         once = (position > strip.rows.start + row) & (position >= strip.columns.start) & (position < strip.columns.stop)
@@ -87,12 +87,12 @@ class BinnedPairs:
         self._move_positives(strip.number, strip.similarity[row, column], queries[row], item, both_ends=True)
 
     def _count(
-        self, number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+        self, tile_number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
     ) -> None:
         """Count pairs (B, K) of queries (B,) and items (K,), from their rows or from both ends; keep the closest."""
         first, second = self.sets.query_classes[queries], self.sets.gallery_classes[items]
         row_counts, column_counts = self._negative.by_class.start_of(first), self._negative.by_class.start_of(second)
-        kept: list[tuple[Tensor, ...]] = []
+        closest_parts: list[tuple[Tensor, ...]] = []
         for rows, columns in product(slices(len(first), BLOCK_ROWS), slices(len(second), BLOCK_COLUMNS)):
             block = closeness[rows, columns]
             if self._min_closeness == -math.inf:
@@ -115,10 +115,10 @@ class BinnedPairs:
             if not both_ends:
                 keep &= queries[row] < items[column]
             row, column = row[keep], column[keep]
-            kept.append((closeness[row, column], first[row].int(), second[column].int()))
+            closest_parts.append((closeness[row, column], first[row].int(), second[column].int()))
         # Joined: many small tensors allocated between large temporaries would keep their memory from being freed.
-        if kept:
-            self._read_closest.add(number, *concatenate(kept))
+        if closest_parts:
+            self._read_closest.add(tile_number, *concatenate(closest_parts))
 
     def _positive_pairs(self, queries: Tensor, columns: slice = ALL) -> tuple[Tensor, Tensor]:
         """Rows and items of the positive pairs of queries (B,) with a range of the gallery."""
@@ -127,7 +127,7 @@ class BinnedPairs:
         return row, items[row, column]
 
     def _move_positives(
-        self, number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
+        self, tile_number: tuple[int, int], closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool
     ) -> None:
         """Subtract positive pairs (P,) from the counts, from as many ends, and keep them if they fit."""
         exists = closeness > -torch.inf
@@ -143,18 +143,18 @@ class BinnedPairs:
             self._positive.count(self._positive.grid.bins(closeness), [starts], times=times)
             return
         once = slice(None) if both_ends else queries < items
-        self._read_positives.add(number, closeness[once], classes[once].int())
+        self._read_positives.add(tile_number, closeness[once], classes[once].int())
 
     def partial(self) -> Any:
         """The counts and kept pairs of the tiles so far."""
-        counted = [table for table in (self._negative, self._positive, self._images) if table is not None]
-        return [table.partial() for table in counted], self._read_closest, self._read_positives
+        tables = [table for table in (self._negative, self._positive, self._images) if table is not None]
+        return [table.partial() for table in tables], self._read_closest, self._read_positives
 
     def merge(self, partial: Any) -> None:
         """Add those of other tiles."""
-        counted = [table for table in (self._negative, self._positive, self._images) if table is not None]
-        tables, closest, positives = partial
-        for table, others in zip(counted, tables, strict=True):
+        tables = [table for table in (self._negative, self._positive, self._images) if table is not None]
+        partials, closest, positives = partial
+        for table, others in zip(tables, partials, strict=True):
             table.merge(others)
         self._read_closest.merge(closest)
         self._read_positives.merge(positives)
@@ -197,7 +197,9 @@ class BinnedPairs:
     def _count_negatives(self) -> tuple[Tensor, int]:
         """Pairs with exactly one end in each class, (C,), without excluded ones; all of them, once."""
         sets, classes = self.sets, len(self.sets.class_labels)
-        queries, items = (torch.bincount(of, minlength=classes) for of in (sets.query_classes, sets.gallery_classes))
+        queries, items = (
+            torch.bincount(side, minlength=classes) for side in (sets.query_classes, sets.gallery_classes)
+        )
         pairs = queries * (self._count_compared(items, 1) - items)
         if self._with_gallery:
             pairs += items * (self._count_compared(queries, 0) - queries)
@@ -217,44 +219,46 @@ class BinnedPairs:
             parent_of[classes] = parents
         return torch.bincount(sets.parents[side], minlength=int(parent_of.max()) + 1)[parent_of]
 
-    def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, *, strictly_below: bool) -> PairCounts:
         """From the kept pairs where they reach, from the bins elsewhere."""
-        closeness = self._closeness(thresholds, strict)
-        kept = count_within(self._closest.distance, thresholds, strict)
-        negative = np.where(closeness >= self._negative.closeness[-1], kept, self._negative.within(closeness))
+        closeness = self._closeness(thresholds, strictly_below)
+        single_counts = count_within(self._closest.distance, thresholds, strictly_below)
+        negative = np.where(closeness >= self._negative.closeness[-1], single_counts, self._negative.within(closeness))
         if self._positive is not None:
             return PairCounts(self._positive.within(closeness), negative)
-        return PairCounts(count_within(self._kept_positives, thresholds, strict), negative)
+        return PairCounts(count_within(self._kept_positives, thresholds, strictly_below), negative)
 
-    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strictly_below: bool) -> PairCounts:
         """The same, from the edges of every class."""
-        closeness = self._closeness(thresholds, strict)
+        closeness = self._closeness(thresholds, strictly_below)
         negative = self._negative.within_by_class(closeness, classes)
-        kept = closeness >= self._negative.closeness[-1]
-        if kept.any():
-            table = GroupCounts(classes, int(kept.sum()))
-            place = first_accepting(thresholds[kept], self._closest.distance, strict)
-            self._classes.count_negative(table, self._closest.first, self._closest.second, place)
-            negative[:, kept] = table.cumulative_counts()
+        is_exact = closeness >= self._negative.closeness[-1]
+        if is_exact.any():
+            table = GroupCounts(classes, int(is_exact.sum()))
+            threshold_index = first_accepting(thresholds[is_exact], self._closest.distance, strictly_below)
+            self._classes.count_negative(table, self._closest.first, self._closest.second, threshold_index)
+            negative[:, is_exact] = table.cumulative_counts()
         if self._positive is not None:
             return PairCounts(self._positive.within_by_class(closeness, classes) / 2, negative)
         table = GroupCounts(classes, len(thresholds))
-        self._classes.count_positive(table, *self._kept_ends, first_accepting(thresholds, self._kept_positives, strict))
+        self._classes.count_positive(
+            table, *self._kept_ends, first_accepting(thresholds, self._kept_positives, strictly_below)
+        )
         return PairCounts(table.cumulative_counts(), negative)
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
         """The edges of the counts by image."""
-        return self._known_images().thresholds(thresholds)
+        return self._require_images().thresholds(thresholds)
 
     def count_accepted_by_image(self, thresholds: Floats, images: slice) -> PairCounts:
         """Counts at the edges."""
-        return self._known_images().count_accepted(thresholds, images)
+        return self._require_images().count_accepted(thresholds, images)
 
     def list_accepted_pairs(self, thresholds: Floats, images: NDArray[np.int32]) -> AcceptedPairs:  # noqa: ARG002
         """Pairs of the images drawn before the scan."""
-        return self._known_images().list_accepted_pairs(thresholds)
+        return self._require_images().list_accepted_pairs(thresholds)
 
-    def _known_images(self) -> ImageBins:
+    def _require_images(self) -> ImageBins:
         assert self._images is not None, "pairs were not counted by image"
         return self._images
 
@@ -287,8 +291,8 @@ class BinnedPairs:
         if positive or not len(self._closest.distance):
             return distance, error
         classes = np.stack([self._closest.first, self._closest.second], axis=1).ravel()
-        kept = distance_of_rank(np.repeat(self._closest.distance, 2), classes, rank)
-        return np.where(np.isinf(high), kept, distance), np.where(np.isinf(high), 0.0, error)
+        exact = distance_of_rank(np.repeat(self._closest.distance, 2), classes, rank)
+        return np.where(np.isinf(high), exact, distance), np.where(np.isinf(high), 0.0, error)
 
     def closest_negatives(self, count: int) -> ClosestPairs:
         """The first of the kept pairs."""
@@ -296,9 +300,9 @@ class BinnedPairs:
 
     def operating_distances(self) -> Floats:
         """The edges of all bins, and the distances of kept pairs."""
-        known = [self._distance(self._negative.closeness), self._closest.distance]
-        known.append(self._kept_positives if self._positive is None else self._distance(self._positive.closeness))
-        return np.unique(np.concatenate(known))
+        distances = [self._distance(self._negative.closeness), self._closest.distance]
+        distances.append(self._kept_positives if self._positive is None else self._distance(self._positive.closeness))
+        return np.unique(np.concatenate(distances))
 
     def possible_error(self, thresholds: Floats) -> float:
         """Largest possible error of the interpolation between two edges."""
@@ -306,18 +310,18 @@ class BinnedPairs:
         histograms = [self._negative] if self._positive is None else [self._negative, self._positive]
         return max(histogram.possible_error(closeness) for histogram in histograms)
 
-    def _closeness(self, thresholds: Floats, strict: bool = False) -> Floats:
-        just_within = np.nextafter(thresholds, -np.inf) if strict else thresholds
+    def _closeness(self, thresholds: Floats, strictly_below: bool = False) -> Floats:
+        just_within = np.nextafter(thresholds, -np.inf) if strictly_below else thresholds
         return closeness_at(just_within, self.geometry, self.dimension)
 
     def _distance(self, closeness: Floats) -> Floats:
         return distance_at(closeness, self.geometry, self.dimension)
 
 
-def _entries_above(block: Tensor, least: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, rows and columns of the entries above `least`."""
+def _entries_above(block: Tensor, bound: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, rows and columns of the entries above `bound`."""
     flat = block.reshape(-1)
-    above = flatnonzero(flat > least)
+    above = flatnonzero(flat > bound)
     return flat.index_select(0, above), *_split(above, block.shape[1])
 
 

@@ -20,7 +20,7 @@ BINS = 2**14 + 1
 """Bins over the whole range; the last one holds the pairs that are kept singly."""
 CLASS_TABLE_BYTES = 3 * 2**25
 MAX_CLASS_EDGES, MIN_CLASS_EDGES = 2**12, 2**9
-CLASSES_AT_A_TIME = 1024
+CLASS_CHUNK_SIZE = 1024
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Grid:
         """Lower edges of some bins."""
         return self.low + bins / self.scale
 
-    def some_bins(self, count: int, interest: tuple[float, float]) -> Integers:
+    def select_bins(self, count: int, interest: tuple[float, float]) -> Integers:
         """About `count` bins at most, ascending, with the first and last: most of them in the range of interest."""
         inside = (np.array(interest) - self.low) * self.scale
         first, last = np.clip([math.floor(inside[0]), math.ceil(inside[1]) + 1], 0, BINS - 1).astype(np.int64)
-        finest = np.linspace(first, last, min(last - first + 1, count - count // 8))
-        elsewhere = np.linspace(0, BINS - 1, count // 8)
-        return np.unique(np.concatenate([finest, elsewhere]).astype(np.int64))
+        fine = np.linspace(first, last, min(last - first + 1, count - count // 8))
+        coarse = np.linspace(0, BINS - 1, count // 8)
+        return np.unique(np.concatenate([fine, coarse]).astype(np.int64))
 
 
 class EdgeCounts:
@@ -61,8 +61,8 @@ class EdgeCounts:
         self.closeness = grid.edges(edge_bins)
         self.table = torch.zeros(groups, len(edge_bins), dtype=count_type, device=device)
         index_type = torch.int32 if self.table.numel() < 2**31 else torch.int64
-        place_of_bin = np.searchsorted(edge_bins, np.arange(BINS), "right") - 1
-        self._place_of_bin = torch.from_numpy(np.maximum(place_of_bin, 0)).to(device, index_type)
+        edge_of_bin = np.searchsorted(edge_bins, np.arange(BINS), "right") - 1
+        self._edge_of_bin = torch.from_numpy(np.maximum(edge_of_bin, 0)).to(device, index_type)
         self._start = torch.arange(groups, device=device).mul_(len(edge_bins)).to(index_type)
 
     def start_of(self, groups: Tensor) -> Tensor:
@@ -74,14 +74,14 @@ class EdgeCounts:
 
         An end is `start_of` its groups, in a shape that expands to that of the bins.
         """
-        index = self._place_of_bin.index_select(0, bins.view(-1)).view_as(bins)
-        one = self.table.new_tensor(times).expand(bins.numel())
+        index = self._edge_of_bin.index_select(0, bins.view(-1)).view_as(bins)
+        increments = self.table.new_tensor(times).expand(bins.numel())
         for start in ends:
-            self.table.view(-1).index_add_(0, (index + start).view(-1), one)
+            self.table.view(-1).index_add_(0, (index + start).view(-1), increments)
 
     def count_marked(self, bins: Tensor, marked: Tensor, start: Tensor, times: int) -> None:
         """Count the marked ones of pairs in these bins for the groups at one end."""
-        index = self._place_of_bin.index_select(0, bins.reshape(-1)).view_as(bins)
+        index = self._edge_of_bin.index_select(0, bins.reshape(-1)).view_as(bins)
         self.table.view(-1).index_add_(0, (index + start).view(-1), (marked * times).view(-1).to(self.table.dtype))
 
     def accumulate(self) -> NDArray[Any]:
@@ -98,13 +98,13 @@ class Histogram:
     """
 
     def __init__(
-        self, grid: Grid, interest: tuple[float, float], classes: int, most_pairs: int, device: torch.device
+        self, grid: Grid, interest: tuple[float, float], classes: int, max_pairs: int, device: torch.device
     ) -> None:
-        """`most_pairs`, an upper bound for every class, decides the integer type of the counts."""
+        """`max_pairs`, an upper bound for every class, decides the integer type of the counts."""
         self.grid = grid
-        count_type = torch.int32 if most_pairs < 2**31 else torch.int64
+        count_type = torch.int32 if max_pairs < 2**31 else torch.int64
         edges = CLASS_TABLE_BYTES // (count_type.itemsize * classes)
-        edge_bins = grid.some_bins(min(max(edges, MIN_CLASS_EDGES), MAX_CLASS_EDGES), interest)
+        edge_bins = grid.select_bins(min(max(edges, MIN_CLASS_EDGES), MAX_CLASS_EDGES), interest)
         self.closeness = grid.edges(np.arange(BINS))
         self.bins = torch.zeros(BINS, dtype=torch.int64, device=device)
         self.by_class = EdgeCounts(grid, edge_bins, classes, count_type, device)
@@ -161,7 +161,7 @@ class Histogram:
         if not len(index):
             return 0.0
         largest = 0.0
-        for block in slices(len(self.beyond_edge), CLASSES_AT_A_TIME):
+        for block in slices(len(self.beyond_edge), CLASS_CHUNK_SIZE):
             beyond = self.beyond_edge[block]
             content = beyond[:, index] - beyond[:, index + 1]
             largest = max(largest, float((content.max(axis=1) / np.maximum(beyond[:, 0], 1)).max()))

@@ -23,16 +23,16 @@ __all__ = ["HalfMatrixCandidates", "candidate_capacity"]
 
 SAMPLED = 512
 """Items sampled to guess the first bounds."""
-SEARCHED_AT_A_TIME = 2**19
+SEARCH_CHUNK_SIZE = 2**19
 """Similarities searched at a time: they should stay in the cache."""
-QUERIES_AT_A_TIME = 16384
+QUERY_CHUNK_SIZE = 16384
 """Queries whose candidates are merged at a time."""
 SPARE_CAPACITY = 48
 """Candidates that a query can keep beyond three times the width."""
 
 
 def candidate_capacity(width: int) -> int:
-    """How many candidates a query can keep before only the top ones stay."""
+    """Number of candidates a query can keep before only the top ones stay."""
     return 3 * width + SPARE_CAPACITY
 
 
@@ -71,12 +71,12 @@ class HalfMatrixCandidates:
         return values, self.indices[rows].gather(1, chosen).long()
 
     def partial(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The top candidates that the strips so far have brought, and how many there are of each query."""
+        """The top candidates from the strips so far, and their number for each query."""
         return *self._leading(slice(None)), self.counts.clamp(max=self.width)
 
     def merge(self, partial: tuple[Tensor, Tensor, Tensor]) -> None:
-        """Take what other strips have brought: these are the top ones of all candidates above the first bounds."""
-        for queries in slices(len(self.counts), QUERIES_AT_A_TIME):
+        """Merge candidates of other strips: the top ones of all candidates above the first bounds."""
+        for queries in slices(len(self.counts), QUERY_CHUNK_SIZE):
             values, indices, counts = (part[queries] for part in partial)
             query, slot = (torch.arange(self.width, device=counts.device) < counts[:, None]).nonzero(as_tuple=True)
             self._keep(queries, query, values[query, slot], indices[query, slot].int())
@@ -86,11 +86,11 @@ class HalfMatrixCandidates:
         items = similarity.shape[1]
         if not items:
             return
-        for some in slices(len(similarity), max(1, SEARCHED_AT_A_TIME // items)):
-            block, queries = similarity[some], slice(first_query + some.start, first_query + some.stop)
-            found = flatnonzero((block > self.bounds[queries, None]).contiguous())
-            query = found // items
-            item = found - query * items
+        for rows in slices(len(similarity), max(1, SEARCH_CHUNK_SIZE // items)):
+            block, queries = similarity[rows], slice(first_query + rows.start, first_query + rows.stop)
+            above = flatnonzero((block > self.bounds[queries, None]).contiguous())
+            query = above // items
+            item = above - query * items
             self._keep(queries, query, _entries(block, query, item), (item + first_item).int())
 
     def _keep(self, queries: slice, query: Tensor, values: Tensor, indices: Tensor) -> None:
@@ -101,39 +101,39 @@ class HalfMatrixCandidates:
         full = total > capacity
         if full.any():
             in_full = full.index_select(0, query)
-            for some, keep in ((in_full, self._keep_leading), (~in_full, self._write)):
-                which = flatnonzero(some)
+            for mask, keep in ((in_full, self._keep_leading), (~in_full, self._write)):
+                which = flatnonzero(mask)
                 keep(queries, *(part.index_select(0, which) for part in (query, slot, values, indices)))
         else:
             self._write(queries, query, slot, values, indices)
         self.counts[queries] = total.masked_fill_(full, self.width)
 
     def _write(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, indices: Tensor) -> None:
-        where = (queries.start + query) * self.values.shape[1] + slot
-        self.values.view(-1).index_copy_(0, where, values)
-        self.indices.view(-1).index_copy_(0, where, indices)
+        flat_index = (queries.start + query) * self.values.shape[1] + slot
+        self.values.view(-1).index_copy_(0, flat_index, values)
+        self.indices.view(-1).index_copy_(0, flat_index, indices)
 
     def _keep_leading(self, queries: slice, query: Tensor, slot: Tensor, values: Tensor, indices: Tensor) -> None:
         """Keep the top candidates of queries whose candidates do not fit: the smallest is the new bound."""
         which, line = torch.unique_consecutive(query, return_inverse=True)
         which += queries.start
-        room = int(slot.max()) + 1 - self.values.shape[1]
+        extra = int(slot.max()) + 1 - self.values.shape[1]
         all_values, all_indices = (
-            pad(self.values[which], (0, room), value=-torch.inf),
-            pad(self.indices[which], (0, room)),
+            pad(self.values[which], (0, extra), value=-torch.inf),
+            pad(self.indices[which], (0, extra)),
         )
-        where = line * all_values.shape[1] + slot
-        all_values.view(-1).index_copy_(0, where, values)
-        all_indices.view(-1).index_copy_(0, where, indices)
-        best, chosen = all_values.topk(self.width, dim=1)
-        self.values[which] = pad(best, (0, self.values.shape[1] - self.width), value=-torch.inf)
+        flat_index = line * all_values.shape[1] + slot
+        all_values.view(-1).index_copy_(0, flat_index, values)
+        all_indices.view(-1).index_copy_(0, flat_index, indices)
+        top_values, chosen = all_values.topk(self.width, dim=1)
+        self.values[which] = pad(top_values, (0, self.values.shape[1] - self.width), value=-torch.inf)
         self.indices[which, : self.width] = all_indices.gather(1, chosen)
-        self.bounds[which] = best[:, -1]
+        self.bounds[which] = top_values[:, -1]
 
 
 def _entries(matrix: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """Entries of a matrix that may be a transposed view; several times faster than indexing by two tensors."""
-    stored = sum((length - 1) * stride for length, stride in zip(matrix.shape, matrix.stride(), strict=True)) + 1
+    stored = sum((size - 1) * stride for size, stride in zip(matrix.shape, matrix.stride(), strict=True)) + 1
     indices = row * matrix.stride(0) + column * matrix.stride(1)
     return matrix.as_strided((stored,), (1,)).index_select(0, indices.view(-1)).view_as(indices)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.ops.blocks import TILE_BYTES, slices
 
-__all__ = ["distances_within_classes", "rows_beside"]
+__all__ = ["distances_within_classes", "rows_per_tile"]
 
 
 def distances_within_classes(
@@ -19,18 +19,18 @@ def distances_within_classes(
     row_ends = query_classes.bincount(minlength=count).cumsum(0).tolist()
     column_ends = gallery_classes.bincount(minlength=count).cumsum(0).tolist()
     rows, columns = query_classes.argsort(stable=True), gallery_classes.argsort(stable=True)
-    for number, (row_start, row_end, column_start, column_end) in enumerate(
+    for class_index, (row_start, row_end, column_start, column_end) in enumerate(
         zip([0, *row_ends], row_ends, [0, *column_ends], column_ends, strict=False)
     ):
         items = gallery[columns[column_start:column_end]].double()
-        for some in slices(row_end - row_start, rows_beside(items)):
-            block = torch.cdist(queries[rows[row_start:row_end][some]].double(), items)
+        for part in slices(row_end - row_start, rows_per_tile(items)):
+            block = torch.cdist(queries[rows[row_start:row_end][part]].double(), items)
             if gallery is queries:
                 # A vector has distance 0 from itself, despite rounding.
-                block.diagonal(some.start).zero_()
-            yield number, block
+                block.diagonal(part.start).zero_()
+            yield class_index, block
 
 
-def rows_beside(vectors: Tensor) -> int:
-    """How many rows of float64 distances to these vectors fit into a tile."""
+def rows_per_tile(vectors: Tensor) -> int:
+    """Number of rows of float64 distances to these vectors that fit into a tile."""
     return max(1, TILE_BYTES // (8 * max(1, len(vectors))))

@@ -30,7 +30,7 @@ class CohortStatistics:
 
 
 def cohort_statistics(
-    unit: Tensor, cohort: Tensor, nearest: int, own: tuple[Tensor, Tensor] | None = None
+    unit: Tensor, cohort: Tensor, nearest: int, own_rows: tuple[Tensor, Tensor] | None = None
 ) -> CohortStatistics:
     """The statistics of N unit vectors (N, D) among C cohort vectors (C, D), by the `nearest` of them.
 
@@ -43,11 +43,11 @@ def cohort_statistics(
     with torch.no_grad(), disable_reduced_precision(unit.device):
         for rows in slices(len(unit), step):
             cosine = torch.mm(unit[rows], cohort.T, out=buffer[: rows.stop - rows.start])
-            if own is not None:
-                _mask_ranges(cosine, own[0][rows], own[1][rows])
+            if own_rows is not None:
+                _mask_ranges(cosine, own_rows[0][rows], own_rows[1][rows])
             largest[rows] = _largest_unordered(cosine, nearest)
     mean, std = _moments(largest)
-    _equate_duplicates(unit, own, mean, std)
+    _equate_duplicates(unit, own_rows, mean, std)
     return CohortStatistics(mean, std)
 
 
@@ -64,10 +64,10 @@ def _largest_unordered(values: Tensor, count: int) -> Tensor:
 def _moments(largest: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (dividing by their number) of the finite values of each row, (rows,) float64."""
     values, excluded = largest.double(), largest == -torch.inf
-    number = largest.shape[1] - excluded.sum(dim=1)
-    mean = values.masked_fill_(excluded, 0).sum(dim=1) / number
+    count = largest.shape[1] - excluded.sum(dim=1)
+    mean = values.masked_fill_(excluded, 0).sum(dim=1) / count
     squares = values.sub_(mean[:, None]).square_().masked_fill_(excluded, 0)
-    return mean, (squares.sum(dim=1) / number).sqrt_()
+    return mean, (squares.sum(dim=1) / count).sqrt_()
 
 
 def _mask_ranges(cosine: Tensor, start: Tensor, stop: Tensor) -> None:
@@ -78,21 +78,21 @@ def _mask_ranges(cosine: Tensor, start: Tensor, stop: Tensor) -> None:
     cosine[row, start[row] + within] = -torch.inf
 
 
-def _equate_duplicates(unit: Tensor, own: tuple[Tensor, Tensor] | None, mean: Tensor, std: Tensor) -> None:
+def _equate_duplicates(unit: Tensor, own_rows: tuple[Tensor, Tensor] | None, mean: Tensor, std: Tensor) -> None:
     """Give equal vectors equal moments: the last bits of a product depend on the row, and would undo their ties."""
     vectors = unit.cpu().numpy()
     keys = _hash_rows(vectors)
-    if own is not None:
-        keys = keys * 3 + own[0].cpu().numpy().astype(np.uint64)
+    if own_rows is not None:
+        keys = keys * 3 + own_rows[0].cpu().numpy().astype(np.uint64)
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     if len(first) == len(keys):
         return
     earlier = first[group]
     later = np.flatnonzero(earlier != np.arange(len(keys)))
     later = later[(vectors[later] == vectors[earlier[later]]).all(axis=1)]
-    here, there = (torch.from_numpy(rows).to(mean.device) for rows in (later, earlier[later]))
+    later_rows, first_rows = (torch.from_numpy(rows).to(mean.device) for rows in (later, earlier[later]))
     for moments in (mean, std):
-        moments[here] = moments[there]
+        moments[later_rows] = moments[first_rows]
 
 
 def _hash_rows(vectors: NDArray[np.floating]) -> NDArray[np.uint64]:

@@ -1,8 +1,8 @@
 """A collector takes from every tile of a scan what its metrics need.
 
-Several processes may read the tiles, each with a copy of the collector as it was before the first tile. What each has
-read, a `partial`, is merged into the original, in any order and however the tiles were spread: so counts are integers,
-sums exact, rows of one query alone are written by whoever reads them, and lists carry the numbers of their tiles.
+Several processes may read the tiles, each with a copy of the collector as it was before the first tile. The `partial`
+result of each is merged into the original, in any order and however the tiles were distributed: so counts are integers,
+sums are exact, each worker writes the rows of its own queries, and lists carry the numbers of their tiles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,11 +53,11 @@ class Collector:
         raise NotImplementedError
 
     def partial(self, rows: Tensor) -> Any:
-        """What was read so far, in a form that can be pickled; of tiles, those of these queries."""
+        """The result so far, in a form that can be pickled; per-query results for these queries alone."""
         raise NotImplementedError
 
     def merge(self, partial: Any) -> None:
-        """Take what a copy of this collector has read of other tiles or strips."""
+        """Merge the partial result of a copy of this collector that read other tiles or strips."""
         raise NotImplementedError
 
     @classmethod

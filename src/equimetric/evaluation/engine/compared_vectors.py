@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation.engine.exact import row_lengths
+from equimetric.evaluation.engine.exact import row_norms
 from equimetric.evaluation.engine.mapped_vectors import MappedVectors, Vectors
 from equimetric.geometry import Geometry
 from equimetric.ops.blocks import slices
@@ -17,7 +17,7 @@ GeometryLike = str | Geometry
 NORMALIZING_BYTES = 2**20
 """Size of float64 copies while embeddings are normalised: they should stay in the cache."""
 UNIT_WITHIN = 16
-"""Normalised vectors have length 1 up to this many epsilons."""
+"""Normalised vectors have norm 1 up to this many epsilons."""
 
 
 def apply_geometry(queries: Vectors, gallery: Vectors | None, geometry: GeometryLike) -> tuple[Vectors, Vectors | None]:
@@ -40,16 +40,16 @@ def _sign_vectors(embeddings: Vectors) -> Vectors:
 
 
 def normalize_rows(embeddings: Tensor, name: str) -> Tensor:
-    """Each row divided by its length, which is computed in float64 to avoid overflow and underflow.
+    """Each row divided by its norm, which is computed in float64 to avoid overflow and underflow.
 
-    Returned without a copy where all rows have length 1 up to rounding.
+    Returned without a copy where all norms are 1 up to rounding.
     """
-    length = _direction_lengths(embeddings, name)
-    if length is None:
+    norms = _nonzero_norms(embeddings, name)
+    if norms is None:
         return embeddings
     unit = torch.empty_like(embeddings)
     for rows in cached_pieces(embeddings):
-        unit[rows] = embeddings[rows].double() / length[rows, None]
+        unit[rows] = embeddings[rows].double() / norms[rows, None]
     return unit
 
 
@@ -57,19 +57,19 @@ def _unit_vectors(embeddings: Vectors, name: str) -> Vectors:
     """As `normalize_rows`; vectors on disk are divided whenever they are read."""
     if isinstance(embeddings, Tensor):
         return normalize_rows(embeddings, name)
-    return replace(embeddings, length=_direction_lengths(embeddings, name))
+    return replace(embeddings, norms=_nonzero_norms(embeddings, name))
 
 
-def _direction_lengths(embeddings: Vectors, name: str) -> Tensor | None:
-    """Lengths (N,) of all vectors; None where all are 1 up to rounding."""
-    length = row_lengths(embeddings)
+def _nonzero_norms(embeddings: Vectors, name: str) -> Tensor | None:
+    """Norms (N,) of all vectors; None where all are 1 up to rounding."""
+    norms = row_norms(embeddings)
     check_rows(
-        (length > 0) & length.isfinite(),
+        (norms > 0) & norms.isfinite(),
         f"{name} contain vectors of length zero (or too long for float64)",
         "they have no direction to compare by: remove them, or pass geometry='euclidean' or 'dot'",
     )
-    is_unit = (length - 1).abs().max() <= UNIT_WITHIN * torch.finfo(embeddings.dtype).eps
-    return None if is_unit else length
+    is_unit = (norms - 1).abs().max() <= UNIT_WITHIN * torch.finfo(embeddings.dtype).eps
+    return None if is_unit else norms
 
 
 def cached_pieces(vectors: Vectors) -> list[slice]:
@@ -79,18 +79,18 @@ def cached_pieces(vectors: Vectors) -> list[slice]:
 
 def _check_products_finite(queries: Vectors, gallery: Vectors) -> None:
     """Raise an error where vectors are so long that their inner products overflow."""
-    longest = [row_lengths(vectors).max().to(queries.dtype) for vectors in (queries, gallery)]
-    if not torch.isfinite(longest[0] * longest[1]):
+    max_norms = [row_norms(vectors).max().to(queries.dtype) for vectors in (queries, gallery)]
+    if not torch.isfinite(max_norms[0] * max_norms[1]):
         raise EquimetricError(
             f"the embeddings are too long: inner products overflow {str(queries.dtype).removeprefix('torch.')}; "
             "rescale them or pass geometry='cosine'"
         )
 
 
-def check_rows(good: Tensor, what: str, remedy: str) -> None:
+def check_rows(valid: Tensor, problem: str, remedy: str) -> None:
     """Raise an error that counts the rows that are not good, (N,), and names the first."""
-    if good.all():
+    if valid.all():
         return
-    bad = (~good).nonzero().flatten()
-    rows = "1 row" if len(bad) == 1 else f"{len(bad)} rows"
-    raise EquimetricError(f"{what} in {rows} of {len(good)}, the first is row {int(bad[0])}; {remedy}")
+    invalid = (~valid).nonzero().flatten()
+    rows = "1 row" if len(invalid) == 1 else f"{len(invalid)} rows"
+    raise EquimetricError(f"{problem} in {rows} of {len(valid)}, the first is row {int(invalid[0])}; {remedy}")

@@ -44,8 +44,8 @@ class CustomGeometryMatrix(SimilarityMatrix):
         similarity = self._output_buffer(out, len(rows), columns, self.dtype)
         queries = self.queries.vectors[rows]
 
-        def measure(some: slice) -> None:
-            similarity[:, some] = self.custom.measure(queries, select_vectors(self.gallery.vectors, columns, some))
+        def measure(block: slice) -> None:
+            similarity[:, block] = self.custom.measure(queries, select_vectors(self.gallery.vectors, columns, block))
 
         for _ in parallel_map(measure, slices(similarity.shape[1], MEASURED_COLUMNS)):
             pass
@@ -61,7 +61,7 @@ class CustomGeometryMatrix(SimilarityMatrix):
 
     def tolerance(self, rows: Tensor, dtype: object) -> Tensor:  # noqa: ARG002
         """0: only equal similarities tie."""
-        return self.queries.length.new_zeros(len(rows), 1)
+        return self.queries.norms.new_zeros(len(rows), 1)
 
     def distance(self, similarity: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002
         """−s."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from equimetric.evaluation.engine.mapped_vectors import Vectors
 from equimetric.ops.blocks import slices
 
-__all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products", "row_lengths"]
+__all__ = ["FixedPoint", "exact_products", "exact_rows", "float64_products", "row_norms"]
 
 COARSE_BITS = 26
 MAX_UNIT_RATIO = 1.5
@@ -39,8 +39,8 @@ class FixedPoint:
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
         self.total_bits = 2 * COARSE_BITS - math.ceil(math.log2(vectors.shape[1]) / 2)
-        self.length = row_lengths(vectors)
-        self.unit = _power_of_two_near(self.length)
+        self.norms = row_norms(vectors)
+        self.unit = _power_of_two_near(self.norms)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -57,22 +57,22 @@ class FixedPoint:
         return math.sqrt(self.vectors.shape[1]) * MAX_UNIT_RATIO * 2.0 ** -(self.total_bits + 1)
 
     def piece_rows(self, copies: int = 1) -> int:
-        """How many vectors fit into one temporary as float64, each `copies` times."""
+        """Number of vectors that fit into one temporary as float64, `copies` times each."""
         return max(1, WORKING_BYTES // (8 * copies * self.vectors.shape[1]))
 
 
-def row_lengths(vectors: Vectors) -> Tensor:
-    """Lengths (N,) of the vectors, in float64 to avoid overflow and underflow."""
-    length = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
+def row_norms(vectors: Vectors) -> Tensor:
+    """Norms (N,) of the vectors, in float64 to avoid overflow and underflow."""
+    norms = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
     # Into one tensor: small tensors allocated between large temporaries would keep their memory from being freed.
     for rows in slices(len(vectors), max(1, WORKING_BYTES // (8 * vectors.shape[1]))):
-        length[rows] = torch.linalg.vector_norm(vectors[rows].double(), dim=1)
-    return length
+        norms[rows] = torch.linalg.vector_norm(vectors[rows].double(), dim=1)
+    return norms
 
 
 def float64_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: Tensor) -> Tensor:
     """⟨q_rows[p], g_columns[p]⟩ for a list of P pairs → (P,), rounded to float64."""
-    products = queries.length.new_empty(len(rows))
+    products = queries.norms.new_empty(len(rows))
     for pairs in slices(len(rows), queries.piece_rows(copies=2)):
         query, item = queries.vectors.index_select(0, rows[pairs]), gallery.vectors.index_select(0, columns[pairs])
         products[pairs] = torch.linalg.vecdot(query.double(), item.double())
@@ -81,7 +81,7 @@ def float64_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, col
 
 def exact_products(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: Tensor) -> Tensor:
     """⟨q_rows[p], g_columns[p]⟩ for a list of P pairs → (P,) float64, without rounding."""
-    products = queries.length.new_empty(len(rows))
+    products = queries.norms.new_empty(len(rows))
     for pairs in slices(len(rows), queries.piece_rows(copies=4)):
         coarse, fine = queries.split(rows[pairs])
         gallery_coarse, gallery_fine = gallery.split(columns[pairs])
@@ -104,11 +104,11 @@ def exact_rows(queries: FixedPoint, gallery: FixedPoint, rows: Tensor, columns: 
     return similarity
 
 
-def _power_of_two_near(length: Tensor) -> Tensor:
-    """The power of two u with length / u in [2/3, 4/3): the square of 4/3 still leaves float64 a bit to spare."""
-    scaled = 0.75 * length
+def _power_of_two_near(norms: Tensor) -> Tensor:
+    """The power of two u with norm / u in [2/3, 4/3): the square of 4/3 still leaves float64 a bit to spare."""
+    scaled = 0.75 * norms
     mantissa, _ = torch.frexp(scaled)
-    return torch.where(length > 0, scaled / mantissa, 1.0)
+    return torch.where(norms > 0, scaled / mantissa, 1.0)
 
 
 def _round_to_bits(values: Tensor, unit: Tensor, bits: int) -> Tensor:

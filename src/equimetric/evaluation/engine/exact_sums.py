@@ -1,4 +1,4 @@
-"""Sums without rounding: the same bits in whatever order, and however grouped, the numbers are added."""
+"""Sums without rounding: the same bits in any order and grouping of the terms."""
 
 import torch
 from torch import Tensor

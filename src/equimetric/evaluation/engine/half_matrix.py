@@ -14,9 +14,9 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["HalfMatrixTopK"]
 
-QUERIES_AT_FIRST = 4096
+FIRST_CHUNK_SIZE = 4096
 """Columns of the first strip copied at a time: there are no entries yet to compare them with."""
-QUERIES_AT_A_TIME = 16384
+QUERY_CHUNK_SIZE = 16384
 """Columns of later strips read at a time: in the second strip most of them still bring larger entries."""
 
 
@@ -41,34 +41,34 @@ class HalfMatrixTopK:
         return self.top.values[rows], self.top.indices[rows]
 
     def partial(self) -> tuple[Tensor, Tensor]:
-        """What the strips so far have brought."""
+        """The top entries from the strips so far."""
         return self.top.values, self.top.indices
 
     def merge(self, partial: tuple[Tensor, Tensor]) -> None:
-        """Take what other strips have brought."""
-        for rows in slices(len(self.top.values), QUERIES_AT_A_TIME):
+        """Merge the top entries of other strips."""
+        for rows in slices(len(self.top.values), QUERY_CHUNK_SIZE):
             self.top.merge(rows, *(part[rows] for part in partial))
 
     def _take_columns(self, similarity: Tensor, first_row: int, first_query: int) -> None:
         """Read columns (rows, later queries): keep entries above the smallest kept one of the query."""
-        for block in slices(similarity.shape[1], QUERIES_AT_A_TIME):
+        for block in slices(similarity.shape[1], QUERY_CHUNK_SIZE):
             queries = slice(first_query + block.start, first_query + block.stop)
-            least = self.top.values[queries, -1].contiguous()
-            if int((least == -torch.inf).sum()) * GROUP > len(least):
+            min_kept = self.top.values[queries, -1].contiguous()
+            if int((min_kept == -torch.inf).sum()) * GROUP > len(min_kept):
                 self._take_first(similarity[:, block], first_row, queries.start)
                 continue
             size = _group_size(len(similarity))
             groups = torch.unflatten(similarity[:, block], 0, (-1, size))
-            column, group = (groups.amax(dim=1) > least).T.nonzero(as_tuple=True)
+            column, group = (groups.amax(dim=1) > min_kept).T.nonzero(as_tuple=True)
             values = groups[group, :, column]
-            entry, within = (values > least[column, None]).nonzero(as_tuple=True)
+            entry, within = (values > min_kept[column, None]).nonzero(as_tuple=True)
             indices = first_row + group[entry] * size + within
             self.top.merge_list(queries.start + column[entry], values[entry, within], indices)
 
     def _take_first(self, similarity: Tensor, first_row: int, first_query: int) -> None:
         """Read columns of queries that have too few entries to compare with."""
         width = min(self.top.width, len(similarity))
-        for block in slices(similarity.shape[1], QUERIES_AT_FIRST):
+        for block in slices(similarity.shape[1], FIRST_CHUNK_SIZE):
             values, rows = top_entries(similarity[:, block].T.contiguous(), width)
             self.top.merge(slice(first_query + block.start, first_query + block.stop), values, rows + first_row)
 

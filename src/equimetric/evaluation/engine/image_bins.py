@@ -33,31 +33,31 @@ class ImageBins:
     Counts are known at the edges alone, without interpolation.
     """
 
-    def __init__(self, sets: LabelledSets, images: Images, surveyed: tuple[float, float], points: int) -> None:
-        """`points` edges, or what memory allows, between the `surveyed` closenesses at the ends of the range."""
+    def __init__(self, sets: LabelledSets, images: Images, closeness_range: tuple[float, float], points: int) -> None:
+        """`points` edges, or what memory allows, between the closenesses at the ends of the surveyed range."""
         self.geometry, self.dimension, device = sets.geometry, sets.queries.shape[1], sets.queries.device
         self.query_images, self.item_images = (
-            torch.from_numpy(of).to(device) for of in (images.query_images, images.item_images)
+            torch.from_numpy(image_index).to(device) for image_index in (images.query_images, images.item_images)
         )
         self.edges = max(MIN_EDGES, min(points, TABLE_BYTES // (8 * len(images))))
-        low, high = surveyed
+        low, high = closeness_range
         self.scale = float(np.float32((self.edges - 1) / max(high - low, 1e-6 * max(abs(low), abs(high), 1e-30))))
         self.low = float(np.float32(low))
-        self.positive, self.every = (
+        self.positive, self.total = (
             torch.zeros(len(images), self.edges + 1, dtype=torch.int32, device=device) for _ in range(2)
         )
 
     def draw(self, sets: LabelledSets, matrix: SimilarityMatrix, images: Images, drawn: NDArray[np.int32]) -> None:
         """Keep the negative pairs of some images, as queries, down to the lowest edge."""
         rows = torch.from_numpy(np.flatnonzero(np.isin(images.query_images, drawn))).to(matrix.device)
-        found = []
+        chunks = []
         for columns in slices(len(sets.gallery_classes), DRAWN_COLUMNS):
             closeness = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns), columns=columns))
             closeness.masked_fill_(sets.query_classes[rows, None] == sets.gallery_classes[columns], -torch.inf)
             near = flatnonzero(closeness >= self.low)
-            index = self._place(closeness.view(-1)[near])
-            found.append((near // closeness.shape[1], columns.start + near % closeness.shape[1], index))
-        row, item, index = (torch.cat(parts) for parts in zip(*found, strict=True))
+            index = self._edge_index(closeness.view(-1)[near])
+            chunks.append((near // closeness.shape[1], columns.start + near % closeness.shape[1], index))
+        row, item, index = (torch.cat(parts) for parts in zip(*chunks, strict=True))
         # By row, as if all columns were read at once.
         order = row.argsort(stable=True)
         first, second, edge = (part.cpu().numpy() for part in (rows[row[order]], item[order], index[order]))
@@ -67,13 +67,13 @@ class ImageBins:
 
     def partial(self) -> tuple[Tensor, Tensor]:
         """The counts of the pairs so far."""
-        return self.positive, self.every
+        return self.positive, self.total
 
     def merge(self, partial: tuple[Tensor, Tensor]) -> None:
         """Add the counts of other pairs."""
-        positive, every = partial
+        positive, total = partial
         self.positive += positive
-        self.every += every
+        self.total += total
 
     def list_accepted_pairs(self, thresholds: Floats) -> AcceptedPairs:
         """The negative pairs of the drawn images within these edges."""
@@ -82,7 +82,7 @@ class ImageBins:
         within = index < len(thresholds)
         return AcceptedPairs(self._drawn.first[within], self._drawn.second[within], index[within])
 
-    def _place(self, closeness: Tensor) -> Tensor:
+    def _edge_index(self, closeness: Tensor) -> Tensor:
         """0 beyond all edges, else the number of edges that are not closer than each pair."""
         return closeness.sub(self.low).mul_(self.scale).add_(1).clamp_(0, self.edges).int()
 
@@ -94,7 +94,7 @@ class ImageBins:
             self._start(self.query_images[queries]).index_select(0, row),
             self._start(self.item_images[items]).index_select(0, column),
         )
-        self._count(self.every, closeness, ends if both_ends else ends[:1])
+        self._count(self.total, closeness, ends if both_ends else ends[:1])
 
     def count_positive(self, closeness: Tensor, queries: Tensor, items: Tensor, *, both_ends: bool) -> None:
         """Count positive pairs (P,) among those of `count_block`."""
@@ -106,15 +106,15 @@ class ImageBins:
         return images * (self.edges + 1)
 
     def _count(self, table: Tensor, closeness: Tensor, ends: Sequence[Tensor]) -> None:
-        index = self._place(closeness)
-        one = table.new_ones(1).expand(len(index))
+        index = self._edge_index(closeness)
+        increments = table.new_ones(1).expand(len(index))
         for start in ends:
-            table.view(-1).index_add_(0, index + start, one)
+            table.view(-1).index_add_(0, index + start, increments)
 
     def thresholds(self, within: Floats) -> Floats:
         """The edges, as ascending distances, between the first and the last of these thresholds."""
-        known = self._edge_distances
-        inside: Floats = known[(known >= within[0]) & (known <= within[-1])]
+        distances = self._edge_distances
+        inside: Floats = distances[(distances >= within[0]) & (distances <= within[-1])]
         if len(inside) < 2:
             raise EquimetricError(
                 f"sampling noise is measured at {self.edges} thresholds, of which {len(inside)} lie in the calibration "
@@ -126,11 +126,11 @@ class ImageBins:
         """Pairs of each image of a range within these edges, (I, G)."""
         index = np.searchsorted(self._edge_distances, thresholds)
         # Edges ascend in closeness, thresholds in distance; the first column lies beyond all edges.
-        positive, every = (
+        positive, total = (
             table[images, 1:].flip(1).cumsum(1).cpu().numpy()[:, index].astype(np.float64)
-            for table in (self.positive, self.every)
+            for table in (self.positive, self.total)
         )
-        return PairCounts(positive, every - positive)
+        return PairCounts(positive, total - positive)
 
     @property
     def _edge_distances(self) -> Floats:

@@ -61,7 +61,7 @@ def prepare_sets(
     """
     if cohort is not None:
         cohort.require_cosine(geometry)
-    own = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_custom_geometry(geometry)
+    custom = None if isinstance(geometry, str) and geometry in GEOMETRY_NAMES else find_custom_geometry(geometry)
     queries, gallery = _open_embeddings(embeddings, "embeddings"), None
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EquimetricError("a gallery needs both gallery_embeddings and gallery_labels; give both or neither")
@@ -76,13 +76,13 @@ def prepare_sets(
             refuse_label_lists(labels, len(queries))
         classes = _class_fields(labels, gallery_labels, *counts, queries.device)
     excluded = _find_same_images(query_ids, gallery_ids, *counts)
-    queries, gallery = apply_geometry(queries, gallery, geometry if own is None else own)
+    queries, gallery = apply_geometry(queries, gallery, geometry if custom is None else custom)
     sets = (MultiLabelSets if "query_labels" in classes else LabelledSets)(
         queries=queries,
         gallery=gallery,
-        geometry=str(geometry) if own is None else own.name,
+        geometry=str(geometry) if custom is None else custom.name,
         excluded=None if excluded is None else torch.from_numpy(excluded).to(queries.device),
-        custom_geometry=own,
+        custom_geometry=custom,
         **classes,
     )
     sets.require_pairs()
@@ -92,11 +92,11 @@ def prepare_sets(
     return cohort.normalize(sets)
 
 
-def _open_embeddings(given: EmbeddingsLike, name: str) -> Vectors:
-    """As `convert_embeddings`; those of a memory-mapped array stay on disk."""
-    if not isinstance(given, np.memmap) or not is_mapped(given):
-        return convert_embeddings(given, name)
-    embeddings = MappedVectors.from_array(given)
+def _open_embeddings(array: EmbeddingsLike, name: str) -> Vectors:
+    """As `convert_embeddings`, but a memory-mapped array stays on disk."""
+    if not isinstance(array, np.memmap) or not is_mapped(array):
+        return convert_embeddings(array, name)
+    embeddings = MappedVectors.from_array(array)
     finite = torch.empty(len(embeddings), dtype=torch.bool)
     for rows in cached_pieces(embeddings):
         finite[rows] = torch.isfinite(embeddings[rows]).all(dim=1)
@@ -104,9 +104,9 @@ def _open_embeddings(given: EmbeddingsLike, name: str) -> Vectors:
     return embeddings
 
 
-def convert_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
+def convert_embeddings(array: EmbeddingsLike, name: str) -> Tensor:
     """Embeddings as a float32 or float64 tensor (N, D) of finite numbers, without gradient."""
-    embeddings = _to_float_tensor(given, name)
+    embeddings = _to_float_tensor(array, name)
     if embeddings.ndim != 2:
         raise EquimetricError(f"{name} have shape {tuple(embeddings.shape)}; they must be two-dimensional (N, D)")
     if not embeddings.numel():
@@ -117,11 +117,11 @@ def convert_embeddings(given: EmbeddingsLike, name: str) -> Tensor:
     return embeddings
 
 
-def convert_labels(given: LabelsLike, name: str, count: int) -> LabelArray:
-    """LabelArray as an array (N,) of int64 or of strings."""
-    if isinstance(given, Tensor) and given.is_floating_point():
-        raise _bad_label_type(name, given.dtype)
-    array = given.cpu().numpy() if isinstance(given, Tensor) else _to_array(given)
+def convert_labels(labels: LabelsLike, name: str, count: int) -> LabelArray:
+    """Labels as an array (N,) of int64 or of strings."""
+    if isinstance(labels, Tensor) and labels.is_floating_point():
+        raise _bad_label_type(name, labels.dtype)
+    array = labels.cpu().numpy() if isinstance(labels, Tensor) else _to_array(labels)
     if array.ndim != 1:
         column = array.ndim == 2 and array.shape[1] == 1
         advice = f": {name}.squeeze(1)" if column else ""
@@ -209,11 +209,11 @@ def _find_same_images(
             "give query_ids and gallery_ids with a gallery, query_ids alone without; equal ids mark the same image"
         )
     ids = convert_labels(query_ids, "query_ids", queries)
-    others = ids if gallery_ids is None or gallery is None else convert_labels(gallery_ids, "gallery_ids", gallery)
-    if ids.dtype.kind != others.dtype.kind:
+    item_ids = ids if gallery_ids is None or gallery is None else convert_labels(gallery_ids, "gallery_ids", gallery)
+    if ids.dtype.kind != item_ids.dtype.kind:
         raise EquimetricError("query_ids and gallery_ids must both be integers or both be strings to be compared")
-    order = others.argsort(kind="stable")
-    first, end = (np.searchsorted(others[order], ids, side) for side in ("left", "right"))
+    order = item_ids.argsort(kind="stable")
+    first, end = (np.searchsorted(item_ids[order], ids, side) for side in ("left", "right"))
     query = np.repeat(np.arange(queries), end - first)
     within = np.arange(len(query)) - np.repeat((end - first).cumsum() - (end - first), end - first)
     pairs = np.stack([query, order[first[query] + within]], axis=1)
@@ -228,24 +228,24 @@ def find_custom_geometry(geometry: GeometryLike) -> Geometry:
     return find_geometry(geometry)
 
 
-def _to_float_tensor(given: EmbeddingsLike, name: str) -> Tensor:
-    if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.dtype.itemsize <= 8:
-        native = np.float64 if given.dtype.itemsize == 8 else np.float32
-        return torch.from_numpy(np.require(given, native, ["C_CONTIGUOUS", "WRITEABLE"]))
-    if isinstance(given, Tensor) and given.is_floating_point():
+def _to_float_tensor(array: EmbeddingsLike, name: str) -> Tensor:
+    if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+        native = np.float64 if array.dtype.itemsize == 8 else np.float32
+        return torch.from_numpy(np.require(array, native, ["C_CONTIGUOUS", "WRITEABLE"]))
+    if isinstance(array, Tensor) and array.is_floating_point():
         # Apple's GPUs have no float64, which exact ties need.
-        tensor = given.detach().cpu() if given.device.type == "mps" else given.detach()
+        tensor = array.detach().cpu() if array.device.type == "mps" else array.detach()
         return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-    kind = given.dtype if isinstance(given, Tensor | np.ndarray) else type(given).__name__
+    kind = array.dtype if isinstance(array, Tensor | np.ndarray) else type(array).__name__
     raise EquimetricError(f"{name} are of type {kind}; give a torch tensor or numpy array of floating-point numbers")
 
 
-def _to_array(given: NDArray[Any] | Sequence[Any]) -> NDArray[Any]:
+def _to_array(labels: NDArray[Any] | Sequence[Any]) -> NDArray[Any]:
     """An array of strings only if every label is one: numpy alone would turn 1 beside "a" into "1"."""
-    array = np.asarray(given)
+    array = np.asarray(labels)
     if array.dtype.kind in "OT" and all(isinstance(label, str) for label in array.flat):
         return np.array(array.tolist(), dtype=np.str_)
-    if array.dtype.kind == "U" and not all(isinstance(label, str) for label in given):
+    if array.dtype.kind == "U" and not all(isinstance(label, str) for label in labels):
         raise EquimetricError("labels mix strings with other types; give either strings only or integers only")
     return array
 

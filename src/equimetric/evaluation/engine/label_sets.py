@@ -28,7 +28,7 @@ __all__ = [
     "require_one_class",
 ]
 
-COUNTED_AT_A_TIME = 2**20
+ENTRY_CHUNK_SIZE = 2**20
 """Entries of multi-hot rows, or of pairs, in one temporary: they should stay in the cache."""
 FEW_COLUMNS = 16
 """Where fewer than one in this many gallery items are needed, single pairs are faster than a product with all."""
@@ -46,8 +46,8 @@ class LabelMatrices:
         """Rows with the same labels have the same number."""
         packed = np.packbits(torch.cat([self.queries, self.gallery]).numpy(), axis=1)
         _, inverse = np.unique(packed, axis=0, return_inverse=True)
-        numbers = torch.from_numpy(inverse.reshape(-1))
-        return numbers[: len(self.queries)], numbers[len(self.queries) :]
+        group_ids = torch.from_numpy(inverse.reshape(-1))
+        return group_ids[: len(self.queries)], group_ids[len(self.queries) :]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class MultiLabelSets(LabelledSets):
         """R, the number of gallery items that share a label with a query and are compared with it, (N,)."""
         num_relevant = torch.empty_like(self.query_classes)
         rows = torch.arange(len(num_relevant), device=num_relevant.device)
-        for block in slices(len(rows), max(1, COUNTED_AT_A_TIME // len(self.gallery_classes))):
+        for block in slices(len(rows), max(1, ENTRY_CHUNK_SIZE // len(self.gallery_classes))):
             shared = self.shares_label(rows[block])
             if self.parents is not None:
                 shared &= self.parents[0][block, None] == self.parents[1]
@@ -82,10 +82,10 @@ class MultiLabelSets(LabelledSets):
             num_relevant -= self.query_labels.any(dim=1).long()
         if self.excluded is not None:
             query, item = self.excluded.unbind(1)
-            counted = (self.query_labels[query] & self.gallery_labels[item]).any(dim=1)
+            positive = (self.query_labels[query] & self.gallery_labels[item]).any(dim=1)
             if self.parents is not None:
-                counted &= self.parents[0][query] == self.parents[1][item]
-            num_relevant -= torch.bincount(query[counted], minlength=len(num_relevant))
+                positive &= self.parents[0][query] == self.parents[1][item]
+            num_relevant -= torch.bincount(query[positive], minlength=len(num_relevant))
         return num_relevant
 
     def shares_label(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
@@ -116,9 +116,9 @@ class MultiLabelSets(LabelledSets):
         row, column = shared.nonzero(as_tuple=True)
         column = column + (columns.start or 0)
         counts = shared.sum(dim=1)
-        found = torch.full((len(rows), max(1, int(counts.max()))), -1, dtype=torch.int64, device=rows.device)
-        found[row, torch.arange(len(row), device=rows.device) - (counts.cumsum(0) - counts)[row]] = column
-        return found
+        items = torch.full((len(rows), max(1, int(counts.max()))), -1, dtype=torch.int64, device=rows.device)
+        items[row, torch.arange(len(row), device=rows.device) - (counts.cumsum(0) - counts)[row]] = column
+        return items
 
     @cached_property
     def order_by_class(self) -> Tensor:
@@ -144,7 +144,7 @@ class MultiLabelSets(LabelledSets):
         """Labels that queries and gallery items have in common, (Q, K); float32 holds these counts exactly."""
         queries, items = self.query_labels[rows].float(), self.gallery_labels[columns]
         counts = queries.new_empty(len(queries), len(items))
-        for block in slices(len(items), max(1, COUNTED_AT_A_TIME // items.shape[1])):
+        for block in slices(len(items), max(1, ENTRY_CHUNK_SIZE // items.shape[1])):
             torch.mm(queries, items[block].float().T, out=counts[:, block])
         return counts
 
@@ -153,19 +153,19 @@ class MultiLabelSets(LabelledSets):
         counts = torch.empty(columns.shape, device=columns.device)
         few = FEW_COLUMNS * columns.shape[1] <= len(self.gallery_labels)
         row_entries = columns.shape[1] * self.query_labels.shape[1] if few else len(self.gallery_labels)
-        for block in slices(len(rows), max(1, COUNTED_AT_A_TIME // max(1, row_entries))):
+        for block in slices(len(rows), max(1, ENTRY_CHUNK_SIZE // max(1, row_entries))):
             if few:
-                both = self.query_labels[rows[block], None] & self.gallery_labels[columns[block]]
-                counts[block] = both.sum(dim=2).float()
+                shared = self.query_labels[rows[block], None] & self.gallery_labels[columns[block]]
+                counts[block] = shared.sum(dim=2).float()
             else:
                 counts[block] = self._count_shared(rows[block]).gather(1, columns[block].clamp(min=0))
         return counts.masked_fill_(columns < 0, 0)
 
 
-def require_one_class(sets: LabelledSets, what: str) -> None:
+def require_one_class(sets: LabelledSets, purpose: str) -> None:
     """Raise an error where samples have several labels."""
     if isinstance(sets, MultiLabelSets):
-        raise EquimetricError(f"{what} needs one class for every sample; multi-hot labels have none")
+        raise EquimetricError(f"{purpose} needs one class for every sample; multi-hot labels have none")
 
 
 def has_label_sets(labels: Any) -> bool:
@@ -195,22 +195,23 @@ def refuse_label_lists(labels: Any, count: int) -> None:
 
 def match_label_sets(labels: Any, gallery_labels: Any, queries: int, gallery: int | None) -> LabelMatrices:
     """The labels of queries and gallery as multi-hot matrices with the same columns."""
-    given = [("labels", labels, queries)]
+    parts = [("labels", labels, queries)]
     if gallery is not None:
-        given.append(("gallery_labels", gallery_labels, gallery))
-    for name, one, count in given:
-        if not has_label_sets(one):
+        parts.append(("gallery_labels", gallery_labels, gallery))
+    for name, values, count in parts:
+        if not has_label_sets(values):
             raise EquimetricError(f"labels are multi-hot or sets, but {name} are not; give both alike")
-        if len(one) != count:
+        if len(values) != count:
             raise EquimetricError(
-                f"there are {count} embeddings but {len(one)} rows of {name}; give the labels of each, or none"
+                f"there are {count} embeddings but {len(values)} rows of {name}; give the labels of each, or none"
             )
-    as_sets = [_are_python_sets(one) for _, one, _ in given]
+    as_sets = [_are_python_sets(values) for _, values, _ in parts]
     if len(set(as_sets)) > 1:
         raise EquimetricError("labels and gallery_labels must both be multi-hot or both be sets to be compared")
     if as_sets[0]:
-        return _matrices_of_sets([list(one) for _, one, _ in given])
-    matrices = [torch.as_tensor(one if isinstance(one, Tensor) else np.asarray(one)).cpu() for _, one, _ in given]
+        return _matrices_of_sets([list(values) for _, values, _ in parts])
+    arrays = [values if isinstance(values, Tensor) else np.asarray(values) for _, values, _ in parts]
+    matrices = [torch.as_tensor(array).cpu() for array in arrays]
     if matrices[0].shape[1] != matrices[-1].shape[1]:
         raise EquimetricError(
             f"labels have {matrices[0].shape[1]} columns and gallery_labels {matrices[-1].shape[1]}; a column is one "
@@ -221,25 +222,25 @@ def match_label_sets(labels: Any, gallery_labels: Any, queries: int, gallery: in
 
 def _are_python_sets(labels: Any) -> bool:
     objects = isinstance(labels, Sequence) or (isinstance(labels, np.ndarray) and labels.dtype.kind == "O")
-    return objects and any(isinstance(one, set | frozenset) for one in labels)
+    return objects and any(isinstance(entry, set | frozenset) for entry in labels)
 
 
-def _matrices_of_sets(given: list[list[Any]]) -> LabelMatrices:
-    for one in (one for part in given for one in part):
-        if not isinstance(one, set | frozenset):
-            raise EquimetricError(f"labels mix sets with other types such as {one!r}; give a set for every sample")
-    found = {label for part in given for one in part for label in one}
-    if not (all(isinstance(label, str) for label in found) or all(_is_integer(label) for label in found)):
+def _matrices_of_sets(parts: list[list[Any]]) -> LabelMatrices:
+    for entry in (entry for part in parts for entry in part):
+        if not isinstance(entry, set | frozenset):
+            raise EquimetricError(f"labels mix sets with other types such as {entry!r}; give a set for every sample")
+    labels = {label for part in parts for entry in part for label in entry}
+    if not (all(isinstance(label, str) for label in labels) or all(_is_integer(label) for label in labels)):
         raise EquimetricError("the labels in the sets must be all integers or all strings")
-    names: list[Any] = sorted(label if isinstance(label, str) else int(label) for label in found)
+    names: list[Any] = sorted(label if isinstance(label, str) else int(label) for label in labels)
     if not names:
         raise EquimetricError("no sample has a label; there is nothing to evaluate")
-    number = {name: index for index, name in enumerate(names)}
+    columns = {name: index for index, name in enumerate(names)}
     matrices = []
-    for part in given:
+    for part in parts:
         matrix = torch.zeros(len(part), len(names), dtype=torch.bool)
-        for row, one in enumerate(part):
-            matrix[row, [number[label] for label in one]] = True
+        for row, entry in enumerate(part):
+            matrix[row, [columns[label] for label in entry]] = True
         matrices.append(matrix)
     return LabelMatrices(matrices[0], matrices[-1], tuple(names))
 

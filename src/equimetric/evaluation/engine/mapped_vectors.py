@@ -40,7 +40,7 @@ class MappedFile:
         root = array
         while isinstance(root.base, np.memmap):
             root = root.base
-        start, first = (one.__array_interface__["data"][0] for one in (array, root))
+        start, first = (mapped.__array_interface__["data"][0] for mapped in (array, root))
         path = None if root.filename is None else str(root.filename)
         return cls(path, root.offset + start - first, array.shape, array.strides, array.dtype.str)
 
@@ -56,8 +56,8 @@ class MappedFile:
             with Path(self.path).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 digest.update(str(size).encode())
-                for number in range(CHECKED_PIECES):
-                    file.seek(max(0, size - PIECE_BYTES) * number // (CHECKED_PIECES - 1))
+                for i in range(CHECKED_PIECES):
+                    file.seek(max(0, size - PIECE_BYTES) * i // (CHECKED_PIECES - 1))
                     digest.update(file.read(PIECE_BYTES))
         except OSError as error:
             raise EquimetricError(
@@ -66,9 +66,9 @@ class MappedFile:
             ) from None
         return digest.hexdigest()
 
-    def open(self, known_as: str) -> NDArray[Any]:
+    def open(self, digest: str) -> NDArray[Any]:
         """The array, mapped by this process, of a file whose pieces have a known hash."""
-        if self.hash_pieces() != known_as:
+        if self.hash_pieces() != digest:
             raise EquimetricError(
                 f"{self.path!r} on {os.uname().nodename!r} is not the file that is evaluated, or has changed since; "
                 "all processes must find the same one"
@@ -86,7 +86,7 @@ class MappedVectors:
     stored  (N, D₀) floating-point numbers of any precision, not in memory
     file    where they are
     dtype   of the rows that are read
-    length  (N,) float64 by which rows are divided first; None for rows as they are
+    norms   (N,) float64 by which rows are divided first; None for rows as they are
     signs   entries above zero become +1, others −1
     scale   a power of two by which rows are divided, which rounds nothing
     extra   (N, E) columns after those of the array
@@ -95,7 +95,7 @@ class MappedVectors:
     stored: Tensor
     file: MappedFile
     dtype: torch.dtype
-    length: Tensor | None = None
+    norms: Tensor | None = None
     signs: bool = False
     scale: float = 1.0
     extra: Tensor | None = None
@@ -120,7 +120,7 @@ class MappedVectors:
     @property
     def converts_on_read(self) -> bool:
         """Whether rows that are read differ from those that are stored."""
-        plain = self.length is None and not self.signs and self.scale == 1 and self.extra is None
+        plain = self.norms is None and not self.signs and self.scale == 1 and self.extra is None
         return not plain or self.dtype != self.stored.dtype
 
     def __len__(self) -> int:
@@ -129,8 +129,8 @@ class MappedVectors:
     def __getitem__(self, which: Tensor | slice) -> Tensor:
         """Rows by a range, or by indices of any shape: (…, D)."""
         rows = self.stored[which].to(self.dtype)
-        if self.length is not None:
-            rows = (rows.double() / self.length[which][..., None]).to(self.dtype)
+        if self.norms is not None:
+            rows = (rows.double() / self.norms[which][..., None]).to(self.dtype)
         if self.signs:
             rows = (rows > 0).to(self.dtype).mul_(2).sub_(1)
         if self.scale != 1:
@@ -143,12 +143,12 @@ class MappedVectors:
         return self[rows]
 
     def to(self, dtype: torch.dtype) -> MappedVectors:
-        """The same in another precision."""
+        """These vectors in another precision."""
         return replace(self, dtype=dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes map the file themselves."""
-        conversion = self.dtype, self.length, self.signs, self.scale, self.extra
+        conversion = self.dtype, self.norms, self.signs, self.scale, self.extra
         return _reopen, (self.file, self.file.hash_pieces(), *conversion)
 
 
@@ -156,18 +156,18 @@ Vectors = Tensor | MappedVectors
 """(N, D) vectors in memory, or on disk."""
 
 
-def is_mapped(given: object) -> bool:
+def is_mapped(array: object) -> bool:
     """Whether an array is mapped from a file, and can be read from there row by row."""
     return (
-        isinstance(given, np.memmap)
-        and given.ndim == 2
-        and given.dtype.kind == "f"
-        and given.dtype.isnative
-        and given.dtype.itemsize <= 8
-        and given.size > 0
-        and given.strides[1] == given.itemsize
-        and given.strides[0] >= 0
-        and given.strides[0] % given.itemsize == 0
+        isinstance(array, np.memmap)
+        and array.ndim == 2
+        and array.dtype.kind == "f"
+        and array.dtype.isnative
+        and array.dtype.itemsize <= 8
+        and array.size > 0
+        and array.strides[1] == array.itemsize
+        and array.strides[0] >= 0
+        and array.strides[0] % array.itemsize == 0
     )
 
 
@@ -191,8 +191,8 @@ def tensor_of(array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _reopen(file: MappedFile, known_as: str, *conversion: Any) -> MappedVectors:
-    return MappedVectors(tensor_of(file.open(known_as)), file, *conversion)
+def _reopen(file: MappedFile, digest: str, *conversion: Any) -> MappedVectors:
+    return MappedVectors(tensor_of(file.open(digest)), file, *conversion)
 
 
 def _available_bytes() -> int:

@@ -39,7 +39,7 @@ def find_nearest(tile: Tile, k: int, *, sets: LabelledSets | None = None, ordere
     """
     if tile.matrix.ranks_as_computed:
         some_rows = slices(len(tile.rows), max(1, TILE_BYTES // (8 * tile.similarity.shape[1])))
-        return torch.cat([_first_compared(tile.similarity[rows], k) for rows in some_rows])
+        return torch.cat([_first_k_or_missing(tile.similarity[rows], k) for rows in some_rows])
     values, columns = top_entries(tile.similarity, _width(tile.matrix, k, tile.coarse))
     return _rank(tile.matrix, tile.rows, values, columns, k, coarse=tile.coarse, sets=sets, ordered=ordered)
 
@@ -69,14 +69,14 @@ def search_rows(
     matrix: SimilarityMatrix, rows: Tensor, k: int, *, sets: LabelledSets | None = None, ordered: int = 0
 ) -> Tensor:
     """As `find_nearest` for some queries, whose similarities are computed for it, in the embeddings' own precision."""
-    found = NearestEntries(matrix, rows, k)
+    nearest = NearestEntries(matrix, rows, k)
     for columns in slices(matrix.item_count, RERANK_COLUMNS):
-        found.take(matrix.similarity(rows, columns=columns), columns.start)
-    return found.rank(sets=sets, ordered=ordered)
+        nearest.take(matrix.similarity(rows, columns=columns), columns.start)
+    return nearest.rank(sets=sets, ordered=ordered)
 
 
 def _width(matrix: SimilarityMatrix, k: int, coarse: bool) -> int:
-    """How many top entries are read to know the k nearest items."""
+    """Number of top entries to read for the k nearest items."""
     return min(k + (COARSE_SPARE if coarse else SPARE), matrix.item_count)
 
 
@@ -99,9 +99,9 @@ def _rank(
     candidate = (values >= values[:, k - 1 : k] - uncertain) & ~incomplete[:, None]
     values, columns = _recompute(matrix, rows, values, columns, candidate)
     ranked = rerank_near_ties(matrix, rows, values, columns, k, sets=sets, ordered=ordered)
-    again = incomplete.nonzero().flatten()
-    for block in slices(len(again), RERANK_ROWS):
-        ranked[again[block]] = search_rows(matrix, rows[again[block]], k, sets=sets, ordered=ordered)
+    rerun = incomplete.nonzero().flatten()
+    for block in slices(len(rerun), RERANK_ROWS):
+        ranked[rerun[block]] = search_rows(matrix, rows[rerun[block]], k, sets=sets, ordered=ordered)
     return ranked
 
 
@@ -127,9 +127,9 @@ def rerank_near_ties(
     doubtful &= (values > -torch.inf) & ~incomplete[:, None]
     columns = _order_exactly(matrix, rows, values, columns, doubtful)
     ranked = columns.masked_fill_(values == -torch.inf, MISSING)[:, :k]
-    again = incomplete.nonzero().flatten()
-    for block in slices(len(again), RERANK_ROWS):
-        ranked[again[block]] = _search_exactly(matrix, rows[again[block]], k)
+    rerun = incomplete.nonzero().flatten()
+    for block in slices(len(rerun), RERANK_ROWS):
+        ranked[rerun[block]] = _search_exactly(matrix, rows[rerun[block]], k)
     return ranked
 
 
@@ -146,13 +146,13 @@ def _recompute(
 ) -> tuple[Tensor, Tensor]:
     """The candidates among coarse top entries, sorted by their float64 products; −∞ for the others."""
     rows, indices = (candidate & (values > -torch.inf)).nonzero(as_tuple=True)
-    again = torch.full(values.shape, -torch.inf, dtype=torch.float64, device=values.device)
-    again[rows, indices] = matrix.float64_products(queries[rows], columns[rows, indices])
-    again, order = again.sort(dim=1, descending=True)
-    return again, columns.gather(1, order)
+    products = torch.full(values.shape, -torch.inf, dtype=torch.float64, device=values.device)
+    products[rows, indices] = matrix.float64_products(queries[rows], columns[rows, indices])
+    products, order = products.sort(dim=1, descending=True)
+    return products, columns.gather(1, order)
 
 
-def _first_compared(similarity: Tensor, k: int) -> Tensor:
+def _first_k_or_missing(similarity: Tensor, k: int) -> Tensor:
     """As `first_k`, with −1 for excluded pairs."""
     columns = first_k(similarity, k)
     return columns.masked_fill_(similarity.gather(1, columns) == -torch.inf, MISSING)
@@ -171,14 +171,14 @@ def _in_chains(chain: Tensor) -> Tensor:
 
 def _in_mixed_chains(chain: Tensor, relevant: Tensor, ordered: int) -> Tensor:
     """Which entries share their chain with one of the other kind, or within the first `ordered` ranks with any."""
-    several = _in_chains(chain)
-    both = several & (_any_in_chain(chain, relevant) & _any_in_chain(chain, ~relevant))
-    return both | (several & (chain <= chain[:, ordered - 1 : ordered])) if ordered else both
+    linked = _in_chains(chain)
+    mixed = linked & (_any_in_chain(chain, relevant) & _any_in_chain(chain, ~relevant))
+    return mixed | (linked & (chain <= chain[:, ordered - 1 : ordered])) if ordered else mixed
 
 
 def _any_in_chain(chain: Tensor, marked: Tensor) -> Tensor:
-    found = torch.zeros_like(marked).scatter_reduce_(1, chain, marked, "amax")
-    return found.gather(1, chain)
+    chain_marks = torch.zeros_like(marked).scatter_reduce_(1, chain, marked, "amax")
+    return chain_marks.gather(1, chain)
 
 
 def _order_exactly(matrix: SimilarityMatrix, rows: Tensor, values: Tensor, columns: Tensor, doubtful: Tensor) -> Tensor:
@@ -187,23 +187,23 @@ def _order_exactly(matrix: SimilarityMatrix, rows: Tensor, values: Tensor, colum
     Float64 is cheap and resolves all but true ties, so it comes first where the values have less precision.
     """
     columns = columns.clone()
-    some = doubtful.any(dim=1).nonzero().flatten()
-    if not len(some):
+    affected = doubtful.any(dim=1).nonzero().flatten()
+    if not len(affected):
         return columns
-    queries = rows[some]
-    some_values, some_columns, doubtful = values[some].double(), columns[some], doubtful[some]
+    queries = rows[affected]
+    row_values, row_columns, doubtful = values[affected].double(), columns[affected], doubtful[affected]
 
     def recompute(products: Callable[[Tensor, Tensor], Tensor]) -> None:
-        some_values[doubtful] = products(queries[doubtful.nonzero()[:, 0]], some_columns[doubtful])
+        row_values[doubtful] = products(queries[doubtful.nonzero()[:, 0]], row_columns[doubtful])
 
     if values.dtype != torch.float64:
         recompute(matrix.float64_products)
-        some_values, order = some_values.sort(dim=1, descending=True)
-        some_columns, doubtful = some_columns.gather(1, order), doubtful.gather(1, order)
-        doubtful &= _in_chains(_chains(some_values, matrix.tolerance(queries, torch.float64)))
+        row_values, order = row_values.sort(dim=1, descending=True)
+        row_columns, doubtful = row_columns.gather(1, order), doubtful.gather(1, order)
+        doubtful &= _in_chains(_chains(row_values, matrix.tolerance(queries, torch.float64)))
     recompute(matrix.exact_products)
-    ascending, order = some_columns.sort(dim=1)
-    columns[some] = _by_similarity(some_values.gather(1, order), ascending)
+    ascending, order = row_columns.sort(dim=1)
+    columns[affected] = _by_similarity(row_values.gather(1, order), ascending)
     return columns
 
 

@@ -28,7 +28,7 @@ class PairClasses:
 
     @staticmethod
     def from_sets(sets: LabelledSets) -> "PairClasses":
-        """Those of checked sets."""
+        """The pair classes of checked sets."""
         return LabelSetPairClasses(sets) if isinstance(sets, MultiLabelSets) else PairClasses()
 
     def positive(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
@@ -58,20 +58,20 @@ class LabelSetPairClasses(PairClasses):
 
     def positive(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
         """Whether a label is shared."""
-        found = np.empty(len(first), bool)
+        shared = np.empty(len(first), bool)
         for block in slices(len(first), max(1, BLOCK_BYTES // self.packed.shape[1])):
-            found[block] = (self.packed[first[block]] & self.packed[second[block]]).any(axis=1)
-        return found
+            shared[block] = (self.packed[first[block]] & self.packed[second[block]]).any(axis=1)
+        return shared
 
     def count_positive(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
-        """For every label of one end that the other has, too."""
+        """Count each pair for every label that both ends have."""
         for block in slices(len(first), BLOCK_PAIRS):
             pair, labels = self._labels_of(first[block])
             shared = (self.packed[second[block][pair], labels // 8] >> (7 - labels % 8) & 1).astype(bool)
             table.add(labels[shared], threshold_index[block][pair[shared]])
 
     def count_negative(self, table: GroupCounts, first: Numbers, second: Numbers, threshold_index: Integers) -> None:
-        """For every label at either end: they have none in common."""
+        """Count each pair for every label at either end: they have none in common."""
         for block in slices(len(first), BLOCK_PAIRS):
             for end in (first, second):
                 pair, labels = self._labels_of(end[block])

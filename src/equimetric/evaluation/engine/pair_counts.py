@@ -1,4 +1,4 @@
-"""Pairs within thresholds: what is known of them, and how single pairs are counted."""
+"""Pairs within thresholds: their counts, single pairs, and how these are counted."""
 
 from dataclasses import dataclass
 
@@ -66,14 +66,14 @@ class GroupCounts:
         return self.counts.reshape(-1, self.width)[:, :-1].cumsum(axis=1).astype(np.float64)
 
 
-def count_within(ascending: Floats, thresholds: Floats, strict: bool) -> Floats:
-    """How many of the ascending distances are within each threshold, d ≤ t or d < t."""
-    return np.searchsorted(ascending, thresholds, "left" if strict else "right").astype(np.float64)
+def count_within(ascending: Floats, thresholds: Floats, strictly_below: bool) -> Floats:
+    """Number of ascending distances within each threshold, d ≤ t or d < t."""
+    return np.searchsorted(ascending, thresholds, "left" if strictly_below else "right").astype(np.float64)
 
 
-def first_accepting(ascending_thresholds: Floats, distance: Floats, strict: bool) -> Integers:
+def first_accepting(ascending_thresholds: Floats, distance: Floats, strictly_below: bool) -> Integers:
     """The index of the first threshold that accepts each distance."""
-    return np.searchsorted(ascending_thresholds, distance, "right" if strict else "left")
+    return np.searchsorted(ascending_thresholds, distance, "right" if strictly_below else "left")
 
 
 def distance_of_rank(ascending: Floats, classes: NDArray[np.int32], rank: Integers) -> Floats:

@@ -77,10 +77,10 @@ class PairStore(Protocol):
     def finish(self) -> None:
         """Sort and sum."""
 
-    def count_accepted(self, thresholds: Floats, *, strict: bool) -> PairCounts:
+    def count_accepted(self, thresholds: Floats, *, strictly_below: bool) -> PairCounts:
         """Pairs with d ≤ t, or d < t, of all classes."""
 
-    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strict: bool) -> PairCounts:
+    def count_accepted_by_class(self, thresholds: Floats, classes: slice, *, strictly_below: bool) -> PairCounts:
         """The same for each class of a range; thresholds ascend."""
 
     def image_thresholds(self, thresholds: Floats) -> Floats:
@@ -233,16 +233,18 @@ class PairDistances(Collector):
         """Single negative pairs of `drawn_images` with distance ≤ the last of the `image_thresholds`."""
         return self.distances.list_accepted_pairs(thresholds, self.drawn_images)
 
-    def count_accepted(self, thresholds: Any, *, strict: bool = False) -> PairCounts:
+    def count_accepted(self, thresholds: Any, *, strictly_below: bool = False) -> PairCounts:
         """Pairs with distance ≤ t (or < t), overall, for each of G thresholds in any order."""
-        return self.distances.count_accepted(np.asarray(thresholds, np.float64), strict=strict)
+        return self.distances.count_accepted(np.asarray(thresholds, np.float64), strictly_below=strictly_below)
 
     def count_accepted_by_class(
-        self, thresholds: Any, classes: slice | None = None, *, strict: bool = False
+        self, thresholds: Any, classes: slice | None = None, *, strictly_below: bool = False
     ) -> PairCounts:
         """Pairs with distance ≤ t (or < t) of all classes or a range of them, (C, G), for G ascending thresholds."""
-        some = slice(0, self.classes) if classes is None else classes
-        return self.distances.count_accepted_by_class(np.asarray(thresholds, np.float64), some, strict=strict)
+        class_range = slice(0, self.classes) if classes is None else classes
+        return self.distances.count_accepted_by_class(
+            np.asarray(thresholds, np.float64), class_range, strictly_below=strictly_below
+        )
 
     def negative_distance(self, rank: Any) -> Floats:
         """The distance of the negative pair of each rank, closest first, from 0."""

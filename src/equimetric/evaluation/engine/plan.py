@@ -2,7 +2,7 @@
 
 Bands of queries are compared with the whole gallery, or where every pair is computed once with themselves and all later
 queries. A band that would not fit into a tile is compared with some columns at a time. Bits of similarities depend on
-the shape of the blocks, so the plan depends on the data alone and not on who reads which bands.
+the shape of the blocks, so the plan depends on the data alone and not on which process reads which bands.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ GATHERED_BYTES = 2**32
 class ScanPlan:
     """Bands of queries, each a range of the scan's order, and how they are compared.
 
-    columns    how many columns a band is compared with at a time
+    columns    number of columns a band is compared with at a time
     items      number of gallery items G
     symmetric  every pair of one set is computed once: see `tiles.Strip`
     coarse     products are of vectors rounded to bfloat16
@@ -53,27 +53,27 @@ class ScanPlan:
         return [slice(first + block.start, first + block.stop) for block in slices(self.items - first, width)]
 
     def _columns_of(self, rows: slice) -> tuple[int, int]:
-        """The first column of a band, and how many are in a tile: at least its own rows, where it begins with them."""
+        """The first column of a band, and the columns of a tile: at least its own rows, where it begins with them."""
         first = rows.start if self.symmetric else 0
         return first, min(max(self.columns, rows.stop - rows.start if self.symmetric else 0), self.items - first)
 
     def count_tiles(self, bands: range) -> int:
-        """How many tiles some bands have."""
+        """Number of tiles in these bands."""
         shapes = (self._columns_of(self.bands[band]) for band in bands)
         return sum(-((first - self.items) // width) for first, width in shapes)
 
     def buffer(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Memory for the largest tile: fresh memory would cost as much as a fifth of the product that fills it."""
-        most = max((rows.stop - rows.start) * self._columns_of(rows)[1] for rows in self.bands)
-        return torch.empty(most, dtype=torch.bfloat16 if self.coarse else dtype, device=device)
+        max_entries = max((rows.stop - rows.start) * self._columns_of(rows)[1] for rows in self.bands)
+        return torch.empty(max_entries, dtype=torch.bfloat16 if self.coarse else dtype, device=device)
 
     def split_bands(self, count: int) -> list[range]:
         """Ranges of consecutive bands with about equally many pairs, at most `count`."""
         pairs = [(rows.stop - rows.start) * (self.items - self._columns_of(rows)[0]) for rows in self.bands]
-        total, ranges, start, done = sum(pairs), list[range](), 0, 0
-        for band, some in enumerate(pairs):
-            done += some
-            if done * count >= total * (len(ranges) + 1):
+        total, ranges, start, cumulative = sum(pairs), list[range](), 0, 0
+        for band, num_pairs in enumerate(pairs):
+            cumulative += num_pairs
+            if cumulative * count >= total * (len(ranges) + 1):
                 ranges.append(range(start, band + 1))
                 start = band + 1
         return ranges
@@ -125,11 +125,11 @@ def strip_bands(matrix: SimilarityMatrix, block_rows: int | None, in_parts: bool
     rows, columns = _tile_shape(matrix, block_rows, in_parts)
     if block_rows is not None or columns < queries:
         return slices(queries, rows), columns
-    most = max(QUICK_BLOCK_ROWS, queries // MIN_STRIPS)
-    area = min(rows, most) * queries
+    max_rows = max(QUICK_BLOCK_ROWS, queries // MIN_STRIPS)
+    area = min(rows, max_rows) * queries
     strips, start = list[slice](), 0
     while start < queries:
-        own = min(area // (queries - start), most) // MIN_BLOCK_ROWS * MIN_BLOCK_ROWS
-        strips.append(slice(start, min(start + max(own, MIN_BLOCK_ROWS), queries)))
+        num_rows = min(area // (queries - start), max_rows) // MIN_BLOCK_ROWS * MIN_BLOCK_ROWS
+        strips.append(slice(start, min(start + max(num_rows, MIN_BLOCK_ROWS), queries)))
         start = strips[-1].stop
     return strips, columns

@@ -16,34 +16,34 @@ from equimetric.ops.blocks import slices
 
 __all__ = ["count_above", "count_others_before"]
 
-AGAIN_SHARE = 4
+RECOUNT_SHARE = 4
 """Rows are computed again in quarters of a tile: they are float64."""
 MAX_PASSES = 24
 """With more thresholds, sorting a row once is faster than comparing it with each."""
 
 
 def count_others_before(tile: Tile, sets: LabelledSets, *, first_only: bool = False) -> Tensor:
-    """How many items of other classes rank before the m-th nearest relevant one, (rows, most relevant) int64.
+    """Number of items of other classes that rank before the m-th nearest relevant one, (rows, most relevant) int64.
 
     With `first_only` for m = 1 alone, (rows, 1). Where a query has fewer relevant items the count is −1.
     """
     num_relevant = sets.num_relevant[tile.rows]
-    most = min(int(num_relevant.max()), 1) if first_only else int(num_relevant.max())
-    counts = torch.full((len(num_relevant), most), -1, dtype=torch.int64, device=num_relevant.device)
-    if not most:
+    num_ranks = min(int(num_relevant.max()), 1) if first_only else int(num_relevant.max())
+    counts = torch.full((len(num_relevant), num_ranks), -1, dtype=torch.int64, device=num_relevant.device)
+    if not num_ranks:
         return counts
     if tile.matrix.has_exact_products:
         doubtful = _count_by_keys(tile, sets, counts)
     else:
         tolerance = tile.matrix.tolerance(tile.rows, tile.similarity.dtype)
         doubtful = _count(tile.similarity, tile.rows, tolerance, sets, counts)
-    for block in slices(len(doubtful), max(1, len(tile.rows) // AGAIN_SHARE)):
+    for block in slices(len(doubtful), max(1, len(tile.rows) // RECOUNT_SHARE)):
         _recount(tile, doubtful[block], sets, counts)
     return counts
 
 
 def count_above(values: Tensor, thresholds: Tensor) -> Tensor:
-    """How many of a row's values are above each of its thresholds: (rows, G), (rows, T) → (rows, T) int64."""
+    """Number of a row's values above each of its thresholds: (rows, G), (rows, T) → (rows, T) int64."""
     if thresholds.shape[1] <= MAX_PASSES:
         above, ones = torch.empty_like(values), values.new_ones(values.shape[1])
         # A product with ones adds up numbers several times faster than a sum over truth values.
@@ -58,18 +58,18 @@ def _count(similarity: Tensor, rows: Tensor, tolerance: Tensor, sets: LabelledSe
     for block in slices(len(rows), max(1, WORKING_BYTES // (similarity.shape[1] * similarity.element_size()))):
         columns = sets.relevant_columns(rows[block])
         values = _relevant_values(similarity[block], columns)
-        wanted = values[:, : counts.shape[1]]
-        infinity = wanted.new_tensor(torch.inf)
+        relevant_values = values[:, : counts.shape[1]]
+        infinity = relevant_values.new_tensor(torch.inf)
         # One step further out: the sum itself is rounded.
-        surely = torch.nextafter(wanted + tolerance[block].to(wanted.dtype), infinity)
-        perhaps = torch.nextafter(wanted - tolerance[block].to(wanted.dtype), -infinity)
-        thresholds = torch.cat([surely, perhaps], dim=1)
+        upper_bounds = torch.nextafter(relevant_values + tolerance[block].to(relevant_values.dtype), infinity)
+        lower_bounds = torch.nextafter(relevant_values - tolerance[block].to(relevant_values.dtype), -infinity)
+        thresholds = torch.cat([upper_bounds, lower_bounds], dim=1)
         ascending = values.flip(1).contiguous()
         relevant_above = values.shape[1] - torch.searchsorted(ascending, thresholds, right=True)
-        certain, possible = (count_above(similarity[block], thresholds) - relevant_above).chunk(2, dim=1)
-        exists = wanted > -torch.inf
-        counts[block, : wanted.shape[1]] = torch.where(exists, certain, -1)
-        doubtful[block] = ((certain != possible) & exists).any(dim=1)
+        min_counts, max_counts = (count_above(similarity[block], thresholds) - relevant_above).chunk(2, dim=1)
+        exists = relevant_values > -torch.inf
+        counts[block, : relevant_values.shape[1]] = torch.where(exists, min_counts, -1)
+        doubtful[block] = ((min_counts != max_counts) & exists).any(dim=1)
     return doubtful.nonzero().flatten()
 
 
@@ -87,18 +87,18 @@ def _count_by_keys(tile: Tile, sets: LabelledSets, counts: Tensor) -> Tensor:
 def _recount(tile: Tile, which: Tensor, sets: LabelledSets, counts: Tensor) -> None:
     """Count for some rows of the tile in float64, and without rounding where that is not enough."""
     rows = tile.rows[which]
-    again = counts[which]
+    recounted = counts[which]
     tolerance = tile.matrix.tolerance(rows, torch.float64)
-    tied = _count(tile.matrix.float64_rows(rows), rows, tolerance, sets, again)
+    tied = _count(tile.matrix.float64_rows(rows), rows, tolerance, sets, recounted)
     if len(tied):
         similarity = tile.matrix.exact_rows(rows[tied])
         ranking = similarity.argsort(dim=1, descending=True, stable=True)
         relevance = sets.is_relevant(rows[tied], ranking) & (similarity.gather(1, ranking) > -torch.inf)
         row, rank = relevance.nonzero(as_tuple=True)
         index = relevance.cumsum(dim=1)[row, rank] - 1
-        wanted = index < counts.shape[1]
-        again[tied[row[wanted]], index[wanted]] = (rank - index)[wanted]
-    counts[which] = again
+        within = index < counts.shape[1]
+        recounted[tied[row[within]], index[within]] = (rank - index)[within]
+    counts[which] = recounted
 
 
 def _relevant_values(similarity: Tensor, columns: Tensor) -> Tensor:

@@ -35,9 +35,9 @@ def multiply(queries: Tensor, gallery: Vectors, out: Tensor, which: Tensor | sli
         pass
 
 
-def select_vectors(vectors: Vectors, which: Tensor | slice, some: slice) -> Tensor:
+def select_vectors(vectors: Vectors, which: Tensor | slice, part: slice) -> Tensor:
     """Some of the vectors at `which`, a range of them without a copy where they are in memory."""
     if isinstance(which, Tensor):
-        return vectors.index_select(0, which[some])
-    indices = range(len(vectors))[which][some]
+        return vectors.index_select(0, which[part])
+    indices = range(len(vectors))[which][part]
     return vectors[indices.start : indices.stop : indices.step]

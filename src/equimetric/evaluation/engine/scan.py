@@ -22,7 +22,7 @@ from equimetric.evaluation.engine.tiles import Strip, Tile
 from equimetric.ops.blocks import disable_reduced_precision
 from equimetric.progress import show_progress
 
-__all__ = ["Prefilter", "Runner", "ScanTask", "read_in_this_process", "scan"]
+__all__ = ["Prefilter", "Runner", "ScanTask", "run_in_process", "scan"]
 
 Prefilter = Literal["auto", "bfloat16", "none"]
 Advance = Callable[[int], None]
@@ -36,58 +36,58 @@ WORTHWHILE_SPEEDUP = 3.0
 class ScanTask:
     """All that is needed to read bands of a scan, in this process or in another.
 
-    bands_done  the bands read so far
+    completed_bands  the bands read so far
     """
 
     matrix: SimilarityMatrix
     collectors: Sequence[Collector]
     plan: ScanPlan
-    bands_done: list[int] = field(default_factory=list)
+    completed_bands: list[int] = field(default_factory=list)
 
     def read(self, bands: range, advance: Advance) -> None:
         """Feed the tiles of some bands to the collectors; `advance` is called with the number of tiles read since."""
         buffer = self.plan.buffer(self.matrix.dtype, self.matrix.device)
         for band in bands:
-            for number, columns in enumerate(self.plan.blocks(band)):
-                self._collect(band, columns, (band, number), buffer)
+            for index, columns in enumerate(self.plan.blocks(band)):
+                self._collect(band, columns, (band, index), buffer)
                 advance(1)
-        self.bands_done += bands
+        self.completed_bands += bands
 
-    def read_in_other_process(self, bands: range, advance: Advance) -> None:
-        """As `read`, in another process than that of the scan."""
+    def run_in_worker(self, bands: range, advance: Advance) -> None:
+        """As `read`, in a worker process."""
         with torch.no_grad(), disable_reduced_precision(self.matrix.device):
             self.read(bands, advance)
 
-    def _collect(self, band: int, columns: slice, number: tuple[int, int], buffer: Tensor) -> None:
+    def _collect(self, band: int, columns: slice, tile_number: tuple[int, int], buffer: Tensor) -> None:
         matrix, rows = self.matrix, self.plan.bands[band]
         if self.plan.symmetric:
-            strip = Strip(matrix, rows, columns, matrix.half_similarity(rows, columns, buffer), number)
+            strip = Strip(matrix, rows, columns, matrix.half_similarity(rows, columns, buffer), tile_number)
             for collector in self.collectors:
                 collector.collect_strip(strip)
             return
         compare = matrix.coarse_similarity if self.plan.coarse else matrix.similarity
         queries = matrix.order[rows]
-        tile = Tile(matrix, queries, compare(queries, buffer, columns), self.plan.coarse, columns, number)
+        tile = Tile(matrix, queries, compare(queries, buffer, columns), self.plan.coarse, columns, tile_number)
         for collector in self.collectors:
             collector.collect(tile)
 
     def partials(self) -> list[Any]:
-        """What the collectors have read."""
-        bands = [self.matrix.order[self.plan.bands[band]] for band in self.bands_done]
+        """The partial results of the collectors."""
+        bands = [self.matrix.order[self.plan.bands[band]] for band in self.completed_bands]
         rows = torch.cat(bands) if bands else self.matrix.order[:0]
         return [collector.partial(rows) for collector in self.collectors]
 
     def merge(self, partials: Sequence[Any]) -> None:
-        """Take what a copy of this task has read."""
+        """Merge the partial results of a copy of this task."""
         for collector, partial in zip(self.collectors, partials, strict=True):
             collector.merge(partial)
 
 
 Runner = Callable[[ScanTask, Advance], None]
-"""Reads all bands of a task, in whatever processes, and leaves in its collectors what these have read."""
+"""Reads all bands of a task, in one process or several, and merges the results into its collectors."""
 
 
-def read_in_this_process(task: ScanTask, advance: Advance) -> None:
+def run_in_process(task: ScanTask, advance: Advance) -> None:
     """Read all bands, one after another, in this process."""
     task.read(range(len(task.plan.bands)), advance)
 
@@ -99,13 +99,13 @@ def scan(
     block_rows: int | None = None,
     prefilter: Prefilter = "none",
     progress: bool = False,
-    run: Runner = read_in_this_process,
+    run: Runner = run_in_process,
 ) -> str:
     """Feed every tile of the matrix to every collector that reads tiles; returns how it was computed, in words.
 
     block_rows  queries in a tile; default: as many as make fast products within 64 MB
     prefilter   'bfloat16' computes coarse tiles, 'auto' does where that is faster and all collectors accept them
-    run         who reads the tiles; the result is the same, bit for bit
+    run         reads the tiles in one process or several; the result is the same, bit for bit
     """
     collectors = tuple(collectors)
     readers = [collector for collector in collectors if collector.reads_tiles]
@@ -146,7 +146,7 @@ def _use_coarse(matrix: SimilarityMatrix, readers: Sequence[Collector], prefilte
 
 @cache
 def _bfloat16_speedup(device: torch.device, dtype: torch.dtype, dimension: int) -> float:
-    """How many times faster a product of bfloat16 vectors is on this machine; measured once per process."""
+    """Speed-up of a product of bfloat16 vectors on this machine; measured once per process."""
 
     def seconds(vectors: Tensor) -> float:
         start = time.perf_counter()

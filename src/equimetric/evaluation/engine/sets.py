@@ -132,7 +132,7 @@ class LabelledSets:
             labels=tuple(self.labels[row] for row in rows.tolist())
             if isinstance(self.labels, tuple)
             else self.labels[rows.cpu()],
-            class_labels=tuple(self.class_labels[number] for number in present.tolist()),
+            class_labels=tuple(self.class_labels[class_index] for class_index in present.tolist()),
             excluded=None if excluded is None else excluded[(excluded >= 0).all(dim=1)],
             parents=None if self.parents is None else (self.parents[0][rows], self.parents[1][rows]),
             items=None if self.items is None else self.items[rows],

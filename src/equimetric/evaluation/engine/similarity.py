@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products, row_lengths
+from equimetric.evaluation.engine.exact import FixedPoint, exact_products, exact_rows, float64_products, row_norms
 from equimetric.evaluation.engine.mapped_vectors import MappedVectors, Vectors
 from equimetric.evaluation.engine.products import multiply
 from equimetric.evaluation.engine.sets import LabelledSets
@@ -53,11 +53,11 @@ class SimilarityMatrix:
         # Euclidean distances rank by products that are not the same from both ends.
         self._symmetric = gallery is None and geometry != "euclidean"
         if geometry == "euclidean":
-            queries, gallery, self._scale, self._squared_length = _as_inner_products(queries, gallery)
+            queries, gallery, self._scale, self._squared_norms = _as_inner_products(queries, gallery)
         self.queries = FixedPoint(queries)
         gallery = items if gallery is None else gallery
         self.gallery = self.queries if gallery is None else FixedPoint(gallery)
-        self._longest = self.gallery.length.max()
+        self._max_norm = self.gallery.norms.max()
         self._coarse: tuple[Tensor, Tensor, Tensor] | None = None
 
     @classmethod
@@ -155,11 +155,11 @@ class SimilarityMatrix:
         """
         _, _, residual = self.bfloat16_copies()
         gallery_residual = residual if self.gallery is self.queries else self._gallery_residual
-        length, longest = self.queries.length[rows], self._longest
-        vectors = residual[rows] * longest + (length + residual[rows]) * gallery_residual.max()
-        largest = (length + residual[rows]) * (longest + gallery_residual.max())
+        norms, max_norm = self.queries.norms[rows], self._max_norm
+        vector_error = residual[rows] * max_norm + (norms + residual[rows]) * gallery_residual.max()
+        largest = (norms + residual[rows]) * (max_norm + gallery_residual.max())
         rounding = (self._steps * torch.finfo(torch.float32).eps + torch.finfo(torch.bfloat16).eps / 2) * largest
-        return 2 * (vectors + rounding)[:, None]
+        return 2 * (vector_error + rounding)[:, None]
 
     def float64_rows(self, rows: Tensor) -> Tensor:
         """As `similarity`, in float64."""
@@ -189,7 +189,7 @@ class SimilarityMatrix:
         products read both vectors in fixed point, which changes them a little.
         """
         error = self._steps * torch.finfo(dtype).eps / 2 + 2 * self.queries.rounding
-        return 2 * error * self._longest * self.queries.length[rows, None]
+        return 2 * error * self._max_norm * self.queries.norms[rows, None]
 
     def distance(self, similarity: Tensor, rows: Tensor) -> Tensor:
         """Distances (rows, G) from similarities: Euclidean, also between unit vectors; Hamming; −s of dot products."""
@@ -199,7 +199,7 @@ class SimilarityMatrix:
             return (self.dimension - similarity) / 2
         if self.geometry == "dot":
             return -similarity
-        squared = self._squared_length[rows, None].to(similarity.dtype) - 2 * similarity
+        squared = self._squared_norms[rows, None].to(similarity.dtype) - 2 * similarity
         return squared.clamp_(min=0).sqrt_().mul_(self._scale)
 
     def mask_excluded(
@@ -241,10 +241,12 @@ class SimilarityMatrix:
         return self._coarse
 
 
-def _index_excluded(queries: int, alone: bool, excluded: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
+def _index_excluded(
+    queries: int, one_set: bool, excluded: Tensor | None, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Offsets and gallery items of the excluded pairs: those of query i span offsets[i] … offsets[i + 1]."""
     pairs = torch.empty(0, 2, dtype=torch.int64) if excluded is None else excluded.cpu()
-    if alone:
+    if one_set:
         pairs = torch.cat([torch.arange(queries)[:, None].expand(-1, 2), pairs])
     by_query = pairs[pairs[:, 0].argsort(stable=True)]
     offsets = torch.zeros(queries + 1, dtype=torch.int64)
@@ -258,15 +260,15 @@ def _as_inner_products(queries: Vectors, gallery: Vectors | None) -> tuple[Vecto
     Returns them with the power of two that scales the longest vector to about 1, and ‖q‖² after scaling.
     """
     gallery = queries if gallery is None else gallery
-    lengths = [row_lengths(vectors) for vectors in (queries, gallery)]
-    longest = max(float(length.max()) for length in lengths)
-    scale = 2.0 ** math.frexp(longest)[1] if longest > 0 else 1.0
-    half = ((lengths[1] / scale) ** 2 / 2)[:, None]
+    norms = [row_norms(vectors) for vectors in (queries, gallery)]
+    max_norm = max(float(row_norm.max()) for row_norm in norms)
+    scale = 2.0 ** math.frexp(max_norm)[1] if max_norm > 0 else 1.0
+    half = ((norms[1] / scale) ** 2 / 2)[:, None]
     rounded = half.to(gallery.dtype)
     rest = (half - rounded.double()).to(gallery.dtype)
-    one = torch.ones(len(queries), 2, dtype=queries.dtype, device=queries.device)
-    extended = _extend(queries, scale, one), _extend(gallery, scale, torch.cat([-rounded, -rest], dim=1))
-    return *extended, scale, (lengths[0] / scale) ** 2
+    ones = torch.ones(len(queries), 2, dtype=queries.dtype, device=queries.device)
+    extended = _extend(queries, scale, ones), _extend(gallery, scale, torch.cat([-rounded, -rest], dim=1))
+    return *extended, scale, (norms[0] / scale) ** 2
 
 
 def _extend(vectors: Vectors, scale: float, extra: Tensor) -> Vectors:
@@ -278,7 +280,7 @@ def _extend(vectors: Vectors, scale: float, extra: Tensor) -> Vectors:
 
 def _round_to_bfloat16(vectors: FixedPoint) -> tuple[Tensor, Tensor]:
     assert isinstance(vectors.vectors, Tensor)
-    rounded, changed = vectors.vectors.bfloat16(), torch.empty_like(vectors.length)
+    rounded, changed = vectors.vectors.bfloat16(), torch.empty_like(vectors.norms)
     for rows in slices(len(vectors), vectors.piece_rows()):
         difference = vectors.vectors[rows].double() - rounded[rows].double()
         changed[rows] = torch.linalg.vector_norm(difference, dim=1)

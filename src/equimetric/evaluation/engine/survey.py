@@ -55,11 +55,11 @@ def plan_bins(
     With `range_only` the bins of negative pairs begin at the farthest threshold that consistency reads.
     """
     gallery = len(sets.gallery_classes)
-    few, many = SURVEYED_ROWS
-    count = min(len(sets.queries), max(few, min(many, SURVEYED_PAIRS // gallery)))
+    min_rows, max_rows = SURVEYED_ROWS
+    count = min(len(sets.queries), max(min_rows, min(max_rows, SURVEYED_PAIRS // gallery)))
     generator = torch.Generator().manual_seed(derive_seed(0, "survey of distances"))
     rows = torch.randperm(len(sets.queries), generator=generator)[:count].to(sets.queries.device)
-    columns = slice(0, gallery, -(-few * gallery // SURVEYED_PAIRS))
+    columns = slice(0, gallery, -(-min_rows * gallery // SURVEYED_PAIRS))
     closeness = tile_closeness(Tile(matrix, rows, matrix.similarity(rows, columns=columns))).view(-1).cpu().numpy()
     same = sets.shares_label(rows, columns).view(-1).cpu().numpy()
     positive, negative = (_drop_excluded(closeness[kind]) for kind in (same, ~same))
@@ -73,8 +73,8 @@ def plan_bins(
     shares = min(closest, CLOSEST_KEPT / pairs), smallest / SURVEY_MARGIN, min(1.0, largest * SURVEY_MARGIN)
     cut, *fine_range = _upper_quantiles(negative, *shares)
     if options.get("calibration_range") is not None:
-        given = np.asarray(options["calibration_range"], np.float64)
-        fine_range = closeness_at(given, sets.geometry, sets.queries.shape[1]).tolist()
+        distances = np.asarray(options["calibration_range"], np.float64)
+        fine_range = closeness_at(distances, sets.geometry, sets.queries.shape[1]).tolist()
     low, high = float(negative.min()), float(max(positive.max(initial=cut), negative.max()))
     nearest, min_closeness = fine_range
     calibration_range = min_closeness, nearest
@@ -99,7 +99,7 @@ def _grid(low: float, high: float) -> Grid:
 
 
 def _drop_excluded(values: NDArray[Any]) -> NDArray[Any]:
-    """Without excluded pairs."""
+    """Remove excluded pairs, whose value is −∞."""
     return values if values.min(initial=0) > -np.inf else values[values > -np.inf]
 
 
@@ -107,10 +107,10 @@ def _upper_quantiles(values: NDArray[Any], *shares: float) -> list[float]:
     """The values that these shares of all values exceed; may reorder the values."""
     indices = [min(len(values) - 1, max(0, len(values) - 1 - int(share * len(values)))) for share in shares]
     # Those above a value that some of them suggest are enough, unless there are too few.
-    some = np.sort(values[::SAMPLED_OF])
-    above = values[values >= some[max(0, int(len(some) * (1 - SAMPLE_MARGIN * max(shares))) - 1)]]
-    fewer = len(values) - len(above)
-    if min(indices) < fewer:
-        above, fewer = values, 0
-    above.partition([index - fewer for index in indices])
-    return [float(above[index - fewer]) for index in indices]
+    sampled = np.sort(values[::SAMPLED_OF])
+    above = values[values >= sampled[max(0, int(len(sampled) * (1 - SAMPLE_MARGIN * max(shares))) - 1)]]
+    num_dropped = len(values) - len(above)
+    if min(indices) < num_dropped:
+        above, num_dropped = values, 0
+    above.partition([index - num_dropped for index in indices])
+    return [float(above[index - num_dropped]) for index in indices]

@@ -1,4 +1,4 @@
-"""Lists that grow from tile to tile: joined in the order of the tiles, whoever has read them."""
+"""Lists that grow from tile to tile: joined in the order of the tiles, whichever process read them."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ class TileOutputs:
     def __init__(self) -> None:
         self.parts: list[tuple[tuple[int, int], tuple[Tensor, ...]]] = []
 
-    def add(self, number: tuple[int, int], *part: Tensor) -> None:
+    def add(self, tile_number: tuple[int, int], *part: Tensor) -> None:
         """Append the output of one tile."""
-        self.parts.append((number, part))
+        self.parts.append((tile_number, part))
 
     def merge(self, other: "TileOutputs") -> None:
         """Append the outputs of other tiles."""
@@ -32,4 +32,4 @@ class TileOutputs:
 
 def concatenate(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Tensors of several blocks, the first with the first, …"""
-    return tuple(torch.cat(some) for some in zip(*parts, strict=True))
+    return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))

@@ -19,7 +19,7 @@ class Tile:
                 overwrites it
     coarse      the products are of vectors rounded to bfloat16, certain up to `SimilarityMatrix.coarse_tolerance`
     columns     the K gallery items; where they are not all, the next tiles have the same rows and the items that follow
-    number      index in the scan: what collectors keep in the order of tiles does not depend on who has read them
+    number      index in the scan, by which collectors order their outputs, whichever process read the tile
     """
 
     matrix: SimilarityMatrix
@@ -76,7 +76,7 @@ class Strip:
 
     @property
     def num_own_columns(self) -> int:
-        """How many of the columns are the rows themselves: all rows, or none."""
+        """Number of columns that are the rows themselves: all rows, or none."""
         return len(range(self.columns.start, self.rows.stop))
 
     @property

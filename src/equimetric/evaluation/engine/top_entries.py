@@ -6,7 +6,7 @@ from torch import Tensor
 __all__ = ["TopEntries", "first_k", "top_entries"]
 
 GROUP = 16
-"""Columns of which the maximum is read first: most groups hold nothing that a row has not seen larger."""
+"""Columns of which the maximum is read first: most groups hold nothing larger than the entries a row keeps."""
 
 
 def top_entries(similarity: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -21,21 +21,21 @@ def top_entries(similarity: Tensor, width: int) -> tuple[Tensor, Tensor]:
     if groups < 2 * width:
         return similarity.topk(width, dim=1)
     grouped = similarity[:, : groups * size].view(-1, size, groups)
-    kept = grouped.amax(dim=1).topk(width, dim=1, sorted=False).indices
-    candidates = grouped.gather(2, kept[:, None, :].expand(-1, size, -1)).flatten(1)
+    top_groups = grouped.amax(dim=1).topk(width, dim=1, sorted=False).indices
+    candidates = grouped.gather(2, top_groups[:, None, :].expand(-1, size, -1)).flatten(1)
     rest = similarity[:, groups * size :]
     values, indices = torch.cat([candidates, rest], dim=1).topk(width, dim=1)
     in_group = indices < candidates.shape[1]
-    in_groups = indices // width * groups + kept.gather(1, indices % width)
+    in_groups = indices // width * groups + top_groups.gather(1, indices % width)
     return values, torch.where(in_group, in_groups, indices - candidates.shape[1] + groups * size)
 
 
 def first_k(similarity: Tensor, k: int) -> Tensor:
     """Indices of the k largest entries of each row; ties by lower index, also across the k-th rank."""
-    least = similarity.topk(k, dim=1).values[:, -1:]
-    above, level = similarity > least, similarity == least
-    vacant = k - above.sum(dim=1, keepdim=True)
-    chosen = above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= vacant))
+    kth_value = similarity.topk(k, dim=1).values[:, -1:]
+    above, tied = similarity > kth_value, similarity == kth_value
+    free_slots = k - above.sum(dim=1, keepdim=True)
+    chosen = above | (tied & (tied.cumsum(dim=1, dtype=torch.int32) <= free_slots))
     columns = chosen.nonzero()[:, 1].view(-1, k)
     # Columns ascend, and a stable sort keeps that among equal values.
     return columns.gather(1, similarity.gather(1, columns).argsort(dim=1, descending=True, stable=True))
@@ -69,10 +69,10 @@ class TopEntries:
 
     def _take_above(self, grouped: Tensor, first_index: int, rows: slice) -> None:
         """Merge entries of (B, size, groups) that are above the smallest kept one of their row."""
-        least = self.values[rows, -1]
-        row, group = (grouped.amax(dim=1) > least[:, None]).nonzero(as_tuple=True)
+        min_kept = self.values[rows, -1]
+        row, group = (grouped.amax(dim=1) > min_kept[:, None]).nonzero(as_tuple=True)
         values = grouped[row, :, group]
-        entry, member = (values > least[row, None]).nonzero(as_tuple=True)
+        entry, member = (values > min_kept[row, None]).nonzero(as_tuple=True)
         row, values = row[entry], values[entry, member]
         indices = first_index + member * grouped.shape[2] + group[entry]
         if self.stable:
@@ -98,8 +98,8 @@ class TopEntries:
         """Merge further entries (B, k) of some rows."""
         values, indices = torch.cat([self.values[rows], values], dim=1), torch.cat([self.indices[rows], indices], dim=1)
         if self.stable:
-            kept = first_k(values, self.width)
-            self.values[rows] = values.gather(1, kept)
+            top = first_k(values, self.width)
+            self.values[rows] = values.gather(1, top)
         else:
-            self.values[rows], kept = values.topk(self.width, dim=1)
-        self.indices[rows] = indices.gather(1, kept)
+            self.values[rows], top = values.topk(self.width, dim=1)
+        self.indices[rows] = indices.gather(1, top)

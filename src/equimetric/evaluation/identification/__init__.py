@@ -1,4 +1,4 @@
-"""Identification, 1:N with unknowns: probes with a mate in the gallery, and strangers who should find nobody.
+"""Identification, 1:N with unknowns: probes with a mate in the gallery, and strangers, who should match no entry.
 
 Knows embeddings and labels only; one scan searches every probe in every draw of the gallery.
 
@@ -6,7 +6,7 @@ Knows embeddings and labels only; one scan searches every probe in every draw of
 * `protocol`        enrolment, strangers, and the rule that names a probe
 * `draws`           random galleries out of labelled sets
 * `search`          the scan: nearest items, exact; `templates`: class means
-* `scores`          what the searches found, whatever the threshold
+* `scores`          results of the searches, before a threshold
 * `rates`           FPIR and FNIR at thresholds, and the threshold of an FPIR
 * `jackknife`       the rates without each class: standard errors, intervals, bounds
 * `points`          both rates at one threshold, with their intervals

@@ -1,4 +1,4 @@
-"""Who is enrolled and who is a stranger: random galleries out of labelled sets.
+"""Random galleries out of labelled sets: the enrolled classes and the strangers.
 
 Classes are drawn whole. A probe is *mated* if its class is enrolled by another image than itself, a *stranger* if its
 class is left out of the gallery.
@@ -85,7 +85,7 @@ def draw_galleries(
 
 
 def count_identities(sets: LabelledSets, protocol: IdentificationProtocol) -> int:
-    """How many identities a full gallery has."""
+    """Number of identities in a full gallery."""
     pool = np.unique(sets.gallery_classes.cpu().numpy())
     return len(pool) - _count_left_out(sets, protocol, sets.query_classes.cpu().numpy(), pool)
 
@@ -93,7 +93,7 @@ def count_identities(sets: LabelledSets, protocol: IdentificationProtocol) -> in
 def _count_left_out(
     sets: LabelledSets, protocol: IdentificationProtocol, query_classes: Integers, pool: Integers
 ) -> int:
-    """How many classes of the gallery are left out of it."""
+    """Number of classes left out of the gallery."""
     unknown = bool((~np.isin(query_classes, pool)).any())
     share = protocol.strangers
     if share is None:
@@ -139,6 +139,6 @@ def _find_mated(
     classes = max(query_classes.max(), gallery_classes.max()) + 1
     mates = np.bincount(gallery_classes[enrolled], minlength=classes)[query_classes]
     query, item = same[enrolled[same[:, 1]]].T
-    own = query[query_classes[query] == gallery_classes[item]]
-    mated = mates > np.bincount(own, minlength=len(query_classes))
+    same_class = query[query_classes[query] == gallery_classes[item]]
+    mated = mates > np.bincount(same_class, minlength=len(query_classes))
     return mated if protocol.enrolled is None else mated & ~np.isin(np.arange(len(query_classes)), query)

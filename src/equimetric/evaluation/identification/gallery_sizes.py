@@ -99,8 +99,8 @@ class GallerySizeCurve:
             "  identities      FPIR   if independent      FNIR",
         ]
         for size in self.sizes:
-            rest = "extrapolated" if size.fnir is None else f"{size.fnir:8.2%}"
-            lines.append(f"  {size.identities:10d}  {size.fpir:8.2%}  {size.predicted:15.2%}  {rest}")
+            fnir_text = "extrapolated" if size.fnir is None else f"{size.fnir:8.2%}"
+            lines.append(f"  {size.identities:10d}  {size.fpir:8.2%}  {size.predicted:15.2%}  {fnir_text}")
         return "\n".join(lines)
 
 
@@ -141,45 +141,47 @@ def gallery_size_curve(
         embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry, multi_label=True, cohort=cohort
     )
     require_one_class(sets, "identification")
-    most = count_identities(sets, protocol)
-    numbers = _check_sizes(sizes, most)
-    beyond = _check_beyond(extrapolate, most)
+    max_identities = count_identities(sets, protocol)
+    counts = _check_sizes(sizes, max_identities)
+    beyond = _check_beyond(extrapolate, max_identities)
     scan_options: dict[str, Any] = {"block_rows": block_rows, "progress": progress}
     # All identities always take part: the default threshold is theirs.
-    draws = {number: draw_galleries(sets, protocol, number) for number in sorted({*numbers, most})}
-    found = iter(search_galleries(sets, protocol, [one for some in draws.values() for one in some], **scan_options))
-    scores = {number: join_scores([next(found) for _ in some]) for number, some in draws.items()}
-    at = threshold_at_fpir(scores[most], fpir) if threshold is None else float(threshold)
-    far = _single_identity_rate(sets, protocol, draws[most], at, **scan_options)
+    draws = {count: draw_galleries(sets, protocol, count) for count in sorted({*counts, max_identities})}
+    searches = iter(
+        search_galleries(sets, protocol, [draw for size_draws in draws.values() for draw in size_draws], **scan_options)
+    )
+    scores = {count: join_scores([next(searches) for _ in size_draws]) for count, size_draws in draws.items()}
+    threshold = threshold_at_fpir(scores[max_identities], fpir) if threshold is None else float(threshold)
+    far = _single_identity_rate(sets, protocol, draws[max_identities], threshold, **scan_options)
     measured = []
-    for number in numbers:
-        rates = rates_at_threshold(scores[number], len(sets.class_labels), at, confidence)
-        predicted = 1 - (1 - far) ** number
+    for count in counts:
+        rates = rates_at_threshold(scores[count], len(sets.class_labels), threshold, confidence)
+        predicted = 1 - (1 - far) ** count
         intervals = rates.fpir_interval, rates.fnir_interval
-        measured.append(GallerySize(number, rates.fpir, rates.fnir, predicted, *intervals))
+        measured.append(GallerySize(count, rates.fpir, rates.fnir, predicted, *intervals))
     growth, continued = _extrapolate(measured, far, beyond) if beyond else (None, [])
-    return GallerySizeCurve(at, far, (*measured, *continued), protocol, sets.compared_by, growth)
+    return GallerySizeCurve(threshold, far, (*measured, *continued), protocol, sets.compared_by, growth)
 
 
-def _check_sizes(sizes: Iterable[int] | None, most: int) -> list[int]:
+def _check_sizes(sizes: Iterable[int] | None, limit: int) -> list[int]:
     if sizes is None:
-        return sorted({round(size) for size in np.geomspace(1, most, DEFAULT_SIZES)})
-    numbers = sorted({int(size) for size in sizes})
-    if not numbers or numbers[0] < 1 or numbers[-1] > most:
+        return sorted({round(size) for size in np.geomspace(1, limit, DEFAULT_SIZES)})
+    counts = sorted({int(size) for size in sizes})
+    if not counts or counts[0] < 1 or counts[-1] > limit:
         raise EquimetricError(
-            f"sizes are {numbers}; measure galleries of 1 to {most} identities, as many as there are without the "
+            f"sizes are {counts}; measure galleries of 1 to {limit} identities, as many as there are without the "
             "strangers, and extrapolate beyond"
         )
-    return numbers
+    return counts
 
 
-def _check_beyond(sizes: Iterable[int], most: int) -> list[int]:
-    numbers = sorted({int(size) for size in sizes})
-    if numbers and numbers[0] <= most:
+def _check_beyond(sizes: Iterable[int], limit: int) -> list[int]:
+    counts = sorted({int(size) for size in sizes})
+    if counts and counts[0] <= limit:
         raise EquimetricError(
-            f"extrapolate has {numbers[0]}; up to {most} identities are measured, name larger numbers"
+            f"extrapolate has {counts[0]}; up to {limit} identities are measured, name larger numbers"
         )
-    return numbers
+    return counts
 
 
 def _extrapolate(measured: Sequence[GallerySize], far: float, beyond: Sequence[int]) -> tuple[float, list[GallerySize]]:
@@ -191,19 +193,19 @@ def _extrapolate(measured: Sequence[GallerySize], far: float, beyond: Sequence[i
             f"only {len(fitted)} measured sizes have an FPIR between 0 and 1, too few to extrapolate; measure more "
             "sizes, or at another threshold"
         )
-    number, rate = (np.array([getattr(size, name) for size in fitted], float) for name in ("identities", "fpir"))
-    growth, level = np.polyfit(np.log(number), np.log(-np.log1p(-rate)), 1)
-    found = [
+    identities, rate = (np.array([getattr(size, name) for size in fitted], float) for name in ("identities", "fpir"))
+    growth, intercept = np.polyfit(np.log(identities), np.log(-np.log1p(-rate)), 1)
+    extrapolated = [
         GallerySize(
             size,
-            float(-np.expm1(-np.exp(level + growth * math.log(size)))),
+            float(-np.expm1(-np.exp(intercept + growth * math.log(size)))),
             None,
             1 - (1 - far) ** size,
             extrapolated=True,
         )
         for size in beyond
     ]
-    return float(growth), found
+    return float(growth), extrapolated
 
 
 def _single_identity_rate(
@@ -215,10 +217,10 @@ def _single_identity_rate(
 ) -> float:
     """FAR: the share of all pairs of a stranger and an identity in whose entries the stranger is accepted."""
     if protocol.by == "mean":
-        counted = [
+        counts = [
             MeanTemplates(sets, draw).count_accepted(draw.stranger.nonzero().flatten(), threshold) for draw in draws
         ]
-        accepted = sum(counted)
+        accepted = sum(counts)
     else:
         collector = AcceptedIdentities(sets, draws, threshold)
         scan(similarity_matrix(sets), [collector], **scan_options)
@@ -227,7 +229,7 @@ def _single_identity_rate(
 
 
 class AcceptedIdentities(Collector):
-    """How many pairs of a stranger and an identity have an accepted item."""
+    """Number of pairs of a stranger and an identity that have an accepted item."""
 
     def __init__(self, sets: LabelledSets, draws: Sequence[GalleryDraw], threshold: float) -> None:
         super().__init__(sets, {}, ())

@@ -1,4 +1,4 @@
-"""`evaluate_identification`: who is this, or nobody we know? Rates of 1:N search with strangers."""
+"""`evaluate_identification`: error rates of 1:N search with strangers."""
 
 import math
 from collections.abc import Iterable
@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equimetric.errors import EquimetricError
 from equimetric.evaluation.cohort import Cohort
 from equimetric.evaluation.engine.inputs import EmbeddingsLike, GeometryLike, LabelsLike, prepare_sets
 from equimetric.evaluation.engine.label_sets import require_one_class
 from equimetric.evaluation.identification.draws import draw_galleries
 from equimetric.evaluation.identification.points import IdentificationRates, rates_at_fpir, rates_at_threshold
 from equimetric.evaluation.identification.protocol import IdentificationProtocol, NamingRule, describe_threshold
-from equimetric.evaluation.identification.rates import MIN_ACCEPTED, check_fpir, fnir_at, fpir_at
+from equimetric.evaluation.identification.rates import check_fpir, fnir_at, fpir_at
 from equimetric.evaluation.identification.scores import IdentificationScores, join_scores
 from equimetric.evaluation.identification.search import search_galleries
+from equimetric.evaluation.metrics.roc import MIN_ERRORS
+from equimetric.intervals import check_confidence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ FPIR = (1e-3, 1e-2, 1e-1)
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Identification:
-    """What the searches found, and its rates at any threshold or FPIR.
+    """The scores of all searches, and their rates at any threshold or FPIR.
 
     protocol    enrolment, strangers and rule
     identities  in the gallery; FPIR grows with their number
@@ -89,9 +90,10 @@ class Identification:
         }
 
     def __repr__(self) -> str:
-        drawn = "the given gallery" if self.repeats == 1 else f"{self.repeats} random galleries"
+        galleries = "the given gallery" if self.repeats == 1 else f"{self.repeats} random galleries"
         lines = [
-            f"Identification: {self.identities} identities in {drawn} ({self.protocol.description}, {self.geometry})",
+            f"Identification: {self.identities} identities in {galleries} "
+            f"({self.protocol.description}, {self.geometry})",
             f"  {self.scores.mated} searches with a mate, {self.scores.strangers} of strangers; "
             f"{self.confidence:.0%} intervals over classes",
             f"  target FPIR  {'accepted':<24}  {'FPIR':<25}  FNIR",
@@ -99,11 +101,11 @@ class Identification:
         strangers = self.scores.different_strangers
         for point in self.points:
             target = point.target_fpir or 0.0
-            few = "" if target * strangers >= MIN_ACCEPTED else f"  uncertain: {strangers} strangers"
+            note = "" if target * strangers >= MIN_ERRORS else f"  uncertain: {strangers} strangers"
             lines.append(
                 f"  {target:<11g}  {describe_threshold(point.threshold, self.geometry):<24}  "
                 f"{_format_rate(point.fpir, point.fpir_interval):<25}  "
-                f"{_format_rate(point.fnir, point.fnir_interval)}{few}"
+                f"{_format_rate(point.fnir, point.fnir_interval)}{note}"
             )
         return "\n".join(lines)
 
@@ -129,7 +131,7 @@ def evaluate_identification(
     block_rows: int | None = None,
     progress: bool = False,
 ) -> Identification:
-    """Search every probe in a gallery of known identities; strangers should find nobody.
+    """Search every probe in a gallery of known identities; strangers should match no entry.
 
     FPIR(t) is the share of strangers for whom anything in the gallery is accepted at a distance below t, FNIR(t) the
     share of mated probes whose own identity is not the accepted best; 1 − FNIR is the open-set rank-1 rate.
@@ -149,9 +151,8 @@ def evaluate_identification(
     See `IdentificationProtocol`. Exact, with one scan in bounded memory.
     """
     protocol = IdentificationProtocol(by, k, enrolled, strangers, repeats, seed)
-    targets = tuple(check_fpir(one) for one in ([fpir] if isinstance(fpir, float | int) else fpir))
-    if not 0 < confidence < 1:
-        raise EquimetricError(f"confidence is {confidence}; give a number between 0 and 1, such as 0.95")
+    targets = tuple(check_fpir(rate) for rate in ([fpir] if isinstance(fpir, float | int) else fpir))
+    check_confidence(confidence)
     sets = prepare_sets(
         embeddings,
         labels,
@@ -175,7 +176,7 @@ def evaluate_identification(
         items=float(np.mean([len(draw.items) for draw in draws])),
         repeats=len(draws),
         scores=scores,
-        points=tuple(rates_at_fpir(scores, classes, one, confidence) for one in targets),
+        points=tuple(rates_at_fpir(scores, classes, target, confidence) for target in targets),
         confidence=confidence,
     )
 

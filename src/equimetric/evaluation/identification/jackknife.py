@@ -65,8 +65,8 @@ class JackknifeEstimate:
 
         if not self.is_known:
             return None
-        reach = self.quantile((1 + confidence) / 2) * self.error / (self.value * (1 - self.value))
-        return float(expit(logit(self.value) - reach)), float(expit(logit(self.value) + reach))
+        half_width = self.quantile((1 + confidence) / 2) * self.error / (self.value * (1 - self.value))
+        return float(expit(logit(self.value) - half_width)), float(expit(logit(self.value) + half_width))
 
     def upper_bound(self, confidence: float) -> float | None:
         """One-sided, of a rate over all classes such as these: value · exp(t · largest error / value)."""
@@ -75,7 +75,7 @@ class JackknifeEstimate:
         return min(1.0, self.value * math.exp(self.quantile(confidence) * self.largest_error / self.value))
 
     def quantile(self, share: float) -> float:
-        """Of Student's distribution with C − 1 degrees of freedom."""
+        """Quantile of Student's distribution with C − 1 degrees of freedom."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.classes - 1, share))
@@ -85,7 +85,7 @@ class JackknifeEstimate:
 class LeaveOneOutRates:
     """FPIR and FNIR (C, T) at T thresholds without one class each; NaN where nothing is left.
 
-    detected  (C, T) share of mated probes for whom anything is accepted, whoever it is
+    detected  (C, T) share of mated probes with an accepted entry of any identity
     """
 
     fpir: Floats
@@ -95,24 +95,24 @@ class LeaveOneOutRates:
 
 def jackknife_fpir(scores: IdentificationScores, classes: int, threshold: float) -> JackknifeEstimate:
     """FPIR at a threshold."""
-    at = np.array([threshold])
-    without = leave_one_class_out(scores, classes, at).fpir[:, 0]
+    thresholds = np.array([threshold])
+    without = leave_one_class_out(scores, classes, thresholds).fpir[:, 0]
     accepted = scores.stranger & (scores.distance[:, 0] < threshold) & (scores.rival_distance >= threshold)
     pairs = np.sort(np.stack([scores.probe_class[accepted], scores.nearest_class[accepted]]), axis=0)
     lost = np.unique(pairs, axis=1, return_counts=True)[1] / max(1, scores.strangers)
-    return JackknifeEstimate.from_leave_one_out(float(fpir_at(scores, at)[0]), without, float(lost @ lost))
+    return JackknifeEstimate.from_leave_one_out(float(fpir_at(scores, thresholds)[0]), without, float(lost @ lost))
 
 
 def jackknife_fnir(
     scores: IdentificationScores, classes: int, threshold: float, fpir: float | None = None
 ) -> JackknifeEstimate:
     """FNIR at a threshold; with an FPIR, at the threshold that each deletion moves to it."""
-    at = np.array([threshold])
+    thresholds = np.array([threshold])
     if fpir is None:
-        without = leave_one_class_out(scores, classes, at).fnir[:, 0]
+        without = leave_one_class_out(scores, classes, thresholds).fnir[:, 0]
     else:
         without = leave_one_out_points(scores, classes, fpir)[1]
-    return JackknifeEstimate.from_leave_one_out(float(fnir_at(scores, at)[0]), without)
+    return JackknifeEstimate.from_leave_one_out(float(fnir_at(scores, thresholds)[0]), without)
 
 
 def leave_one_class_out(scores: IdentificationScores, classes: int, thresholds: Floats) -> LeaveOneOutRates:
@@ -124,31 +124,31 @@ def leave_one_class_out(scores: IdentificationScores, classes: int, thresholds: 
     stranger, mated = scores.stranger, ~scores.stranger
     nearest, probe_class = scores.distance[:, 0], scores.probe_class
 
-    def count(number: Integers, distance: Floats, weight: Floats | None = None) -> Floats:
+    def count(group: Integers, distance: Floats, weight: Floats | None = None) -> Floats:
         index = np.searchsorted(thresholds, distance, "right")
         width = len(thresholds) + 1
-        table = np.bincount(number * width + index, weight, minlength=classes * width)
+        table = np.bincount(group * width + index, weight, minlength=classes * width)
         return np.asarray(table.reshape(classes, width)[:, :-1].cumsum(1), np.float64)
 
     entries = scores.nearest_class >= 0
 
     def accepted(probes: NDArray[np.bool_]) -> Floats:
         """Share of probes with an accepted entry; those nearest to a deleted class have their next one."""
-        taken = probes & entries & (scores.nearest_class != probe_class)
-        reassigned = count(scores.nearest_class[taken], scores.rival_distance[taken])
-        reassigned -= count(scores.nearest_class[taken], nearest[taken])
+        affected = probes & entries & (scores.nearest_class != probe_class)
+        reassigned = count(scores.nearest_class[affected], scores.rival_distance[affected])
+        reassigned -= count(scores.nearest_class[affected], nearest[affected])
         sizes = np.bincount(probe_class[probes], minlength=classes)
-        return _without(count(probe_class[probes], nearest[probes]), reassigned, sizes)
+        return _leave_one_out_rates(count(probe_class[probes], nearest[probes]), reassigned, sizes)
 
     distance, change = scores.named_changes()
     named = count(np.repeat(probe_class[mated], distance.shape[1]), distance.ravel(), change.ravel())
     gained = np.zeros_like(named)
     if distance.shape[1] == 1:
-        freed = mated & entries & (scores.nearest_class != probe_class) & scores.rival_named
-        gained = count(scores.nearest_class[freed], scores.rival_distance[freed])
+        reassigned_named = mated & entries & (scores.nearest_class != probe_class) & scores.rival_named
+        gained = count(scores.nearest_class[reassigned_named], scores.rival_distance[reassigned_named])
     return LeaveOneOutRates(
         accepted(stranger),
-        1 - _without(named, gained, np.bincount(probe_class[mated], minlength=classes)),
+        1 - _leave_one_out_rates(named, gained, np.bincount(probe_class[mated], minlength=classes)),
         accepted(mated),
     )
 
@@ -160,15 +160,17 @@ def leave_one_out_points(scores: IdentificationScores, classes: int, fpir: float
     ranks = np.clip(np.append(0, fpir * len(nearest) * factors), 0, len(nearest) - 1).astype(np.int64)
     thresholds = np.unique(nearest[ranks])
     deleted = leave_one_class_out(scores, classes, thresholds)
-    kept = np.isfinite(deleted.fpir).all(1) & np.isfinite(deleted.fnir).all(1)
-    found = np.full((2, classes), np.nan)
-    for number in np.flatnonzero(kept):
-        rates = deleted.fpir[number]
-        found[:, number] = np.interp(fpir, rates, thresholds), np.interp(fpir, rates, deleted.fnir[number])
-    return found[0], found[1]
+    valid = np.isfinite(deleted.fpir).all(1) & np.isfinite(deleted.fnir).all(1)
+    points = np.full((2, classes), np.nan)
+    for class_index in np.flatnonzero(valid):
+        rates = deleted.fpir[class_index]
+        points[:, class_index] = np.interp(fpir, rates, thresholds), np.interp(fpir, rates, deleted.fnir[class_index])
+    return points[0], points[1]
 
 
-def _without(counts: Floats, others: Floats, sizes: Integers) -> Floats:
+def _leave_one_out_rates(counts: Floats, others: Floats, sizes: Integers) -> Floats:
     """(C, T) rates of all other classes: their counts (C, T) and what each class passes on, by their sizes (C,)."""
-    left = sizes.sum() - sizes
-    return np.where(left[:, None] > 0, (counts.sum(0) - counts + others) / np.maximum(1, left)[:, None], np.nan)
+    remaining = sizes.sum() - sizes
+    return np.where(
+        remaining[:, None] > 0, (counts.sum(0) - counts + others) / np.maximum(1, remaining)[:, None], np.nan
+    )

@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["plot_gallery_sizes", "plot_identification"]
 
 
-def plot_identification(found: "Identification") -> "Figure":
+def plot_identification(identification: "Identification") -> "Figure":
     """FNIR against FPIR on a logarithmic axis, with the points that were asked for."""
-    curve = found.curve()
+    curve = identification.curve()
     positive = curve["fpir"] > 0
     if not positive.any():
         raise EquimetricError("no threshold accepts a stranger, so there is no curve to draw")
     fpir, fnir = curve["fpir"][positive], curve["fnir"][positive]
     figure, axes = new_figure("false positive identification rate (FPIR)", "false negative identification rate (FNIR)")
     axes.set_xscale("log")
-    axes.plot(fpir, fnir, color=POSITIVE, linewidth=2, label=f"{found.identities} identities, {found.geometry}")
-    for point in found.points:
+    axes.plot(
+        fpir,
+        fnir,
+        color=POSITIVE,
+        linewidth=2,
+        label=f"{identification.identities} identities, {identification.geometry}",
+    )
+    for point in identification.points:
         if point.fpir > 0:
             axes.plot(point.fpir, point.fnir, "o", color=POSITIVE, markersize=5)
             if point.fnir_interval is not None:
@@ -40,9 +46,11 @@ def plot_identification(found: "Identification") -> "Figure":
                 fontsize="small",
             )
     axes.set_xlim(fpir[0] / 1.2, 1)
-    highest = max([fnir.max(), *(point.fnir_interval[1] for point in found.points if point.fnir_interval is not None)])
+    highest = max(
+        [fnir.max(), *(point.fnir_interval[1] for point in identification.points if point.fnir_interval is not None)]
+    )
     axes.set_ylim(0, min(1.02, max(1e-3, 1.1 * float(highest))))
-    axes.legend(fontsize="small", loc="upper right", title=found.protocol.description, title_fontsize="small")
+    axes.legend(fontsize="small", loc="upper right", title=identification.protocol.description, title_fontsize="small")
     return figure
 
 
@@ -53,7 +61,7 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
     figure, axes = new_figure("identities in the gallery", "error rate")
     measured = [size for size in curve.sizes if not size.extrapolated]
     continued = [measured[-1], *(size for size in curve.sizes if size.extrapolated)]
-    number = [size.identities for size in measured]
+    identities = [size.identities for size in measured]
     axes.set_xscale("log")
     for name, colour, label in (
         ("fpir", NEGATIVE, "FPIR: a stranger is accepted"),
@@ -61,17 +69,17 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
     ):
         # A logarithmic axis has no 0.
         rates = [getattr(size, name) or np.nan for size in measured]
-        axes.plot(number, rates, "o-", color=colour, markersize=4, label=label)
+        axes.plot(identities, rates, "o-", color=colour, markersize=4, label=label)
         bands = [(size.identities, getattr(size, f"{name}_interval")) for size in measured]
-        bands = [(at, interval) for at, interval in bands if interval is not None]
+        bands = [(count, interval) for count, interval in bands if interval is not None]
         if bands:
             low, high = np.array([interval for _, interval in bands]).T
-            axes.fill_between([at for at, _ in bands], low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between([count for count, _ in bands], low, high, color=colour, alpha=0.15, linewidth=0)
     if any(size.fpir_interval or size.fnir_interval for size in measured):
         axes.fill_between([], [], color=INK, alpha=0.15, linewidth=0, label="bands: intervals over classes")
-    everywhere = np.geomspace(1, curve.sizes[-1].identities, 200)
-    predicted = 1 - (1 - curve.far) ** everywhere
-    axes.plot(everywhere, predicted, ":", color=INK, label="FPIR if identities were independent")
+    grid = np.geomspace(1, curve.sizes[-1].identities, 200)
+    predicted = 1 - (1 - curve.far) ** grid
+    axes.plot(grid, predicted, ":", color=INK, label="FPIR if identities were independent")
     if len(continued) > 1:
         axes.plot(
             [size.identities for size in continued],
@@ -82,12 +90,12 @@ def plot_gallery_sizes(curve: "GallerySizeCurve") -> "Figure":
             markerfacecolor="white",
             label="FPIR, extrapolated beyond the data",
         )
-    shown = [rate for size in curve.sizes for rate in (size.fpir, size.fnir, size.predicted) if rate]
-    if shown:
+    positive_rates = [rate for size in curve.sizes for rate in (size.fpir, size.fnir, size.predicted) if rate]
+    if positive_rates:
         axes.set_yscale("log")
-        axes.set_ylim(0.7 * min(shown), min(1.0, 2 * max(shown)))
+        axes.set_ylim(0.7 * min(positive_rates), min(1.0, 2 * max(positive_rates)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:.3%}".rstrip("%0").rstrip(".") + " %"))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda identities, _: f"{identities:,.0f}"))
     axes.set_title(
         f"{describe_threshold(curve.threshold, curve.geometry, 4)} accepted "
         f"({curve.protocol.description}, {curve.geometry})",

@@ -1,4 +1,4 @@
-"""`IdentificationProtocol`: who is enrolled, who is a stranger, and which rule names a probe."""
+"""`IdentificationProtocol`: enrolment, strangers, and the rule that names a probe."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -47,7 +47,7 @@ class IdentificationProtocol:
 
     @property
     def depth(self) -> int:
-        """How many nearest entries of the gallery the rule reads."""
+        """Number of nearest gallery entries the rule reads."""
         return self.k if self.by == "nearest" else 1
 
     @property
@@ -62,13 +62,13 @@ class IdentificationProtocol:
         return asdict(self)
 
 
-def read_protocol(given: IdentificationProtocol | Mapping[str, Any] | None) -> IdentificationProtocol:
+def read_protocol(option: IdentificationProtocol | Mapping[str, Any] | None) -> IdentificationProtocol:
     """The protocol of an option: one itself, its fields by name, or None for the default."""
-    if isinstance(given, IdentificationProtocol):
-        return given
-    if given is not None and not isinstance(given, Mapping):
-        raise EquimetricError(f"identification is {given!r}; give its options by name, such as {{'by': 'mean'}}")
-    fields = {} if given is None else dict(given)
+    if isinstance(option, IdentificationProtocol):
+        return option
+    if option is not None and not isinstance(option, Mapping):
+        raise EquimetricError(f"identification is {option!r}; give its options by name, such as {{'by': 'mean'}}")
+    fields = {} if option is None else dict(option)
     for name in fields:
         if name not in IdentificationProtocol.__dataclass_fields__:
             raise unknown_name("option of identification", str(name), IdentificationProtocol.__dataclass_fields__)

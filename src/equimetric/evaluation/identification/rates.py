@@ -1,6 +1,6 @@
 """Error rates of identification, as pure functions of the scores (terms of ISO/IEC 19795).
 
-FPIR(t) = strangers for whom anything in the gallery is accepted / strangers
+FPIR(t) = strangers with an accepted gallery entry / strangers
 FNIR(t) = mated probes whose own identity is not the accepted best / mated probes
 
 Entries at a distance below t are accepted.
@@ -14,10 +14,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.identification.scores import IdentificationScores
 
-__all__ = ["MIN_ACCEPTED", "check_fpir", "fnir_at", "fnir_by_class", "fpir_at", "threshold_at_fpir"]
-
-MIN_ACCEPTED = 10
-"""Expected false accepts for a rate to be known: 10 ± √10 is a third either way."""
+__all__ = ["check_fpir", "fnir_at", "fnir_by_class", "fpir_at", "threshold_at_fpir"]
 
 
 def fpir_at(scores: IdentificationScores, thresholds: Floats) -> Floats:

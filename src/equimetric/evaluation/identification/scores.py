@@ -1,4 +1,4 @@
-"""What a search of the gallery found for every probe of every draw, whatever the threshold.
+"""Results of searching the gallery for every probe of every draw, before a threshold.
 
 A gallery entry is accepted if its distance is below the threshold, so the accepted ones are the first few by rising
 distance; which identity these name is known before the threshold is.
@@ -57,10 +57,10 @@ class IdentificationScores:
         """Some of the searches."""
         return IdentificationScores(*(getattr(self, field.name)[which] for field in fields(self)))
 
-    def write(self, indices: Integers, found: "IdentificationScores") -> None:
+    def write(self, indices: Integers, scores: "IdentificationScores") -> None:
         """Write searches to their rows."""
         for field in fields(self):
-            getattr(self, field.name)[indices] = getattr(found, field.name)
+            getattr(self, field.name)[indices] = getattr(scores, field.name)
 
     @property
     def mated(self) -> int:
@@ -70,13 +70,13 @@ class IdentificationScores:
 
 def join_scores(parts: Iterable[IdentificationScores]) -> IdentificationScores:
     """The searches of several draws as one."""
-    found = list(parts)
+    parts = list(parts)
     names = [field.name for field in fields(IdentificationScores)]
-    return IdentificationScores(*(np.concatenate([getattr(part, name) for part in found]) for name in names))
+    return IdentificationScores(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def empty_scores(searches: int, depth: int) -> IdentificationScores:
-    """Room for P searches that read k entries each; those that are never written are too far to be accepted."""
+    """Arrays for P searches that read k entries each; entries that are never written are too far to be accepted."""
     return IdentificationScores(
         distance=np.full((searches, depth), np.inf),
         named=np.zeros((searches, depth), bool),
@@ -89,8 +89,8 @@ def empty_scores(searches: int, depth: int) -> IdentificationScores:
     )
 
 
-def names_own(identities: Integers, own: Integers) -> NDArray[np.bool_]:
-    """(P, k) whether the majority of the first j of the nearest identities (P, k) is the own one (P,), for every j.
+def names_own(identities: Integers, identity: Integers) -> NDArray[np.bool_]:
+    """(P, k) whether the majority of the first j of the nearest identities (P, k) is the true one (P,), for every j.
 
     Of identities with equally many entries the one with the nearest entry wins. A missing entry has identity −1.
     """
@@ -101,5 +101,5 @@ def names_own(identities: Integers, own: Integers) -> NDArray[np.bool_]:
         votes = (first[:, :, None] == first[:, None, :]) & present[:, : j + 1, None] & present[:, None, : j + 1]
         # argmax takes the first of equal counts, which is the nearest.
         winner = np.take_along_axis(first, votes.sum(2).argmax(1)[:, None], 1)[:, 0]
-        named[:, j] = winner == own
+        named[:, j] = winner == identity
     return named

@@ -42,26 +42,26 @@ class GallerySearch(Collector):
         self.scores = [empty_scores(int(draw.probes.sum()), self.protocol.depth) for draw in self.draws]
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
-        """Place what each draw compares probes with, and number its probes in the order of the scan."""
+        """Index what each draw compares probes with, and number its probes in scan order."""
         if self.protocol.by == "mean":
             self._templates = [MeanTemplates(self.sets, draw) for draw in self.draws]
             for templates in self._templates:
                 templates.compute_statistics(without_probes=True)
         else:
             self._columns = [EnrolledColumns(matrix, draw.items) for draw in self.draws]
-        self._place = [draw.probes[matrix.order].cumsum(0)[matrix.inverse_order] - 1 for draw in self.draws]
+        self._search_rows = [draw.probes[matrix.order].cumsum(0)[matrix.inverse_order] - 1 for draw in self.draws]
 
     def collect(self, tile: Tile) -> None:
         """Search the tile's probes in every draw."""
-        for number, draw in enumerate(self.draws):
+        for index, draw in enumerate(self.draws):
             which = draw.probes[tile.rows].nonzero().flatten()
             if len(which):
                 rows = tile.rows[which]
                 if self.protocol.by == "mean":
-                    nearest, distance, rival = self._templates[number].search(rows, draw.mated[rows])
+                    nearest, distance, rival = self._templates[index].search(rows, draw.mated[rows])
                 else:
-                    nearest, distance, rival = self._columns[number].search(tile, which, self.protocol.depth, self.sets)
-                self._write(number, rows, nearest, distance, *rival)
+                    nearest, distance, rival = self._columns[index].search(tile, which, self.protocol.depth, self.sets)
+                self._write(index, rows, nearest, distance, *rival)
 
     @property
     def all_scores(self) -> IdentificationScores:
@@ -69,32 +69,33 @@ class GallerySearch(Collector):
         return join_scores(self.scores)
 
     def _write(
-        self, number: int, rows: Tensor, nearest: Tensor, distance: Tensor, rival: Tensor, rival_distance: Tensor
+        self, index: int, rows: Tensor, nearest: Tensor, distance: Tensor, rival: Tensor, rival_distance: Tensor
     ) -> None:
-        """Write what a draw's search of some rows found."""
-        scores, some = self.scores[number], self._place[number][rows].cpu().numpy()
-        own, identities = self.sets.query_classes[rows].cpu().numpy(), nearest.cpu().numpy()
+        """Write the results of a draw's search of some rows."""
+        scores, indices = self.scores[index], self._search_rows[index][rows].cpu().numpy()
+        probe_classes, identities = self.sets.query_classes[rows].cpu().numpy(), nearest.cpu().numpy()
         entries = identities.shape[1]
-        scores.distance[some, :entries] = distance.cpu().numpy()
-        scores.named[some, :entries] = names_own(identities, own)
-        scores.probe[some] = rows.cpu().numpy()
-        scores.probe_class[some] = own
-        scores.stranger[some] = self.draws[number].stranger[rows].cpu().numpy()
-        scores.nearest_class[some] = identities[:, 0]
-        scores.rival_distance[some] = rival_distance.cpu().numpy()
-        scores.rival_named[some] = rival.cpu().numpy() == own
+        scores.distance[indices, :entries] = distance.cpu().numpy()
+        scores.named[indices, :entries] = names_own(identities, probe_classes)
+        scores.probe[indices] = rows.cpu().numpy()
+        scores.probe_class[indices] = probe_classes
+        scores.stranger[indices] = self.draws[index].stranger[rows].cpu().numpy()
+        scores.nearest_class[indices] = identities[:, 0]
+        scores.rival_distance[indices] = rival_distance.cpu().numpy()
+        scores.rival_named[indices] = rival.cpu().numpy() == probe_classes
 
     def partial(self, rows: Tensor) -> Any:
-        """The searches of these queries in every draw: their indices and what they found."""
+        """The searches of these queries in every draw: their indices and results."""
         indices = [
-            index[rows[draw.probes[rows]]].cpu().numpy() for draw, index in zip(self.draws, self._place, strict=True)
+            index[rows[draw.probes[rows]]].cpu().numpy()
+            for draw, index in zip(self.draws, self._search_rows, strict=True)
         ]
-        return [(some, scores.select(some)) for some, scores in zip(indices, self.scores, strict=True)]
+        return [(draw_rows, scores.select(draw_rows)) for draw_rows, scores in zip(indices, self.scores, strict=True)]
 
     def merge(self, partial: Any) -> None:
         """Take the searches of other queries."""
-        for scores, (some, found) in zip(self.scores, partial, strict=True):
-            scores.write(some, found)
+        for scores, (indices, found_scores) in zip(self.scores, partial, strict=True):
+            scores.write(indices, found_scores)
 
 
 class EnrolledColumns(SimilarityMatrix):
@@ -149,11 +150,11 @@ class EnrolledColumns(SimilarityMatrix):
     def _distances(self, rows: Tensor, similarity: Tensor, columns: Tensor) -> Tensor:
         """(P, k) float64, without rounding of the products; +∞ for missing items."""
         if self.ranks_as_computed:
-            found = similarity.gather(1, columns.clamp(min=0)).double()
+            similarities = similarity.gather(1, columns.clamp(min=0)).double()
         else:
             products = self.exact_products(rows.repeat_interleave(columns.shape[1]), columns.clamp(min=0).flatten())
-            found = products.view(columns.shape)
-        return self.whole.distance(found, rows).masked_fill_(columns < 0, torch.inf)
+            similarities = products.view(columns.shape)
+        return self.whole.distance(similarities, rows).masked_fill_(columns < 0, torch.inf)
 
 
 def search_galleries(

@@ -37,11 +37,11 @@ class MeanTemplates:
         self.vectors = sets.gallery_vectors
         if sets.cohort is not None:
             self.vectors = sets.cohort.plain_items(load_vectors(sets.gallery_vectors, "a cohort"))
-        self.identities, number = torch.unique(sets.gallery_classes[draw.items], return_inverse=True)
-        self.index = torch.full((len(sets.class_labels),), -1, device=number.device)
-        self.index[self.identities] = torch.arange(len(self.identities), device=number.device)
-        self.sums = sum_by_group(self.vectors[draw.items], number, len(self.identities))
-        self.counts = torch.bincount(number, minlength=len(self.identities))
+        self.identities, entry = torch.unique(sets.gallery_classes[draw.items], return_inverse=True)
+        self.index = torch.full((len(sets.class_labels),), -1, device=entry.device)
+        self.index[self.identities] = torch.arange(len(self.identities), device=entry.device)
+        self.sums = sum_by_group(self.vectors[draw.items], entry, len(self.identities))
+        self.counts = torch.bincount(entry, minlength=len(self.identities))
 
     def search(self, rows: Tensor, mated: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
         """Class and distance (P, 1) of the nearest mean, and those of the next one (P,)."""
@@ -75,7 +75,7 @@ class MeanTemplates:
         return self._means(self.sums, self.counts, self._statistics)
 
     def count_accepted(self, rows: Tensor, threshold: float) -> int:
-        """How many pairs of a query and a mean are closer than the threshold."""
+        """Number of pairs of a query and a mean closer than the threshold."""
         accepted = 0
         for block in slices(len(rows), max(1, TILE_BYTES // (8 * len(self.sums)))):
             queries = self.sets.queries[rows[block]].double()
@@ -109,16 +109,16 @@ class MeanTemplates:
     def _same_images(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Positions among the rows, and enrolled items of their class that show the same image."""
         sets, entry = self.sets, torch.arange(len(rows), device=rows.device)
-        at = torch.full((len(sets.queries),), -1, device=rows.device)
-        at[rows] = entry
+        position = torch.full((len(sets.queries),), -1, device=rows.device)
+        position[rows] = entry
         pairs = torch.empty(0, 2, dtype=torch.int64, device=rows.device) if sets.excluded is None else sets.excluded
         if sets.gallery is None:
             pairs = torch.cat([torch.stack([rows, rows], 1), pairs])
         query, item = pairs.unbind(1)
         enrolled = torch.zeros(len(sets.gallery_classes), dtype=torch.bool, device=rows.device)
         enrolled[self.items] = True
-        kept = (at[query] >= 0) & enrolled[item] & (sets.query_classes[query] == sets.gallery_classes[item])
-        return at[query[kept]], item[kept]
+        valid = (position[query] >= 0) & enrolled[item] & (sets.query_classes[query] == sets.gallery_classes[item])
+        return position[query[valid]], item[valid]
 
     def _means(self, sums: Tensor, counts: Tensor, statistics: CohortStatistics | None) -> Tensor:
         if self.sets.cohort is not None and statistics is not None:
@@ -127,21 +127,21 @@ class MeanTemplates:
 
     @cached_property
     def _statistics(self) -> CohortStatistics | None:
-        """Those of the I means; None without a cohort."""
+        """Cohort statistics of the I means; None without a cohort."""
         if self.sets.cohort is None:
             return None
         return self.sets.cohort.class_statistics(directions(self.sums), self.identities, self.sets.class_labels)
 
     @cached_property
     def _own_statistics(self) -> CohortStatistics | None:
-        """(N,) those of the mated probes' own means, whatever the tiles: last bits depend on the rows of a product."""
+        """(N,) those of the mated probes' own means, for any tiles: last bits depend on the rows of a product."""
         cohort, rows = self.sets.cohort, self.mated.nonzero().flatten()
         if cohort is None:
             return None
         mean, std = (self.sums.new_zeros(len(self.sets.queries)) for _ in range(2))
-        for part in slices(len(rows), max(1, TILE_BYTES // (8 * self.sums.shape[1]))):
-            some = rows[part]
-            unit = directions(self._without_probes(some)[0])
-            statistics = cohort.class_statistics(unit, self.sets.query_classes[some], self.sets.class_labels)
-            mean[some], std[some] = statistics.mean, statistics.std
+        for block in slices(len(rows), max(1, TILE_BYTES // (8 * self.sums.shape[1]))):
+            block_rows = rows[block]
+            unit = directions(self._without_probes(block_rows)[0])
+            statistics = cohort.class_statistics(unit, self.sets.query_classes[block_rows], self.sets.class_labels)
+            mean[block_rows], std[block_rows] = statistics.mean, statistics.std
         return CohortStatistics(mean, std)

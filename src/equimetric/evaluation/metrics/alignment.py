@@ -9,7 +9,7 @@ from torch import Tensor
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.class_distances import distances_within_classes
-from equimetric.evaluation.engine.exact import row_lengths
+from equimetric.evaluation.engine.exact import row_norms
 from equimetric.evaluation.engine.sets import LabelledSets
 from equimetric.evaluation.evidence import Evidence, Score
 from equimetric.evaluation.families import Metric, metric
@@ -33,8 +33,8 @@ def alignment(sets: LabelledSets, alpha: float = 2.0) -> tuple[float, Tensor]:
     else:
         totals = torch.zeros(len(sets.class_labels), dtype=torch.float64, device=sets.queries.device)
         compared = sets.queries, sets.query_classes, sets.gallery_vectors, sets.gallery_classes
-        for number, block in distances_within_classes(*compared):
-            totals[number] += block.pow(alpha).sum()
+        for class_index, block in distances_within_classes(*compared):
+            totals[class_index] += block.pow(alpha).sum()
     if sets.excluded is not None:
         query, item = sets.excluded[
             sets.query_classes[sets.excluded[:, 0]] == sets.gallery_classes[sets.excluded[:, 1]]
@@ -76,12 +76,12 @@ def _alignment(metric: Metric, evidence: Evidence) -> Score:
 
 def _sum_squared_distances(sets: LabelledSets) -> Tensor:
     """Σ d² over all pairs of a query and a gallery item of each class, a query and itself included: (C,)."""
-    sizes, lengths, sums = [], [], []
+    sizes, squared_norms, sums = [], [], []
     for vectors, classes in ((sets.queries, sets.query_classes), (sets.gallery_vectors, sets.gallery_classes)):
         count = len(sets.class_labels)
-        squared = row_lengths(vectors).square()
+        squared = row_norms(vectors).square()
         sizes.append(classes.bincount(minlength=count))
-        lengths.append(sum_by_group(squared[:, None], classes, count).squeeze(1))
+        squared_norms.append(sum_by_group(squared[:, None], classes, count).squeeze(1))
         sums.append(sum_by_group(vectors, classes, count))
     products: Tensor = torch.linalg.vecdot(*sums)
-    return (sizes[1] * lengths[0] + sizes[0] * lengths[1] - 2 * products).clamp(min=0)
+    return (sizes[1] * squared_norms[0] + sizes[0] * squared_norms[1] - 2 * products).clamp(min=0)

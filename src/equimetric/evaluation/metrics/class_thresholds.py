@@ -31,7 +31,7 @@ from equimetric.evaluation.metrics.verification import NUMBER
 from equimetric.evaluation.resampling.class_statistics import ClassStatistic
 from equimetric.evaluation.result import Evaluation
 
-__all__ = ["ClassThresholds", "class_thresholds", "needed_thresholds"]
+__all__ = ["ClassThresholds", "class_thresholds", "find_class_thresholds"]
 
 CLASSES_SHOWN = 10
 
@@ -94,18 +94,18 @@ class ClassThresholds(Detail):
         rate, sign = self.kind.upper(), -1.0 if self.scored else 1.0
         needed = sign * self.needed
         measure = "scores" if self.scored else "distances"
-        shown = [name_text(str(name)) for name in self.classes[:CLASSES_SHOWN]]
-        width = max(5, *map(len, shown))
+        names = [name_text(str(name)) for name in self.classes[:CLASSES_SHOWN]]
+        width = max(5, *map(len, names))
         lines = [
             f"Thresholds for {rate} {self.target:g}, of {measure}: {sign * self.common:.4f} for all pairs; classes "
             f"need {needed.min():.4f} … {needed.max():.4f}",
             f"  {'class':<{width}}    needs  {rate} at the common one",
             *(
-                f"  {name:<{width}}  {own:7.4f}  {share:.3g}"
-                for name, own, share in zip(shown, needed, self.rates, strict=False)
+                f"  {name:<{width}}  {threshold:7.4f}  {share:.3g}"
+                for name, threshold, share in zip(names, needed, self.rates, strict=False)
             ),
         ]
-        more = len(self.classes) - len(shown)
+        more = len(self.classes) - len(names)
         error = float(self.possible_error.max())
         lines += [f"  … and {more} more classes"] if more else []
         return "\n".join([*lines, f"  each known to ±{error:.1g}"] if error else lines)
@@ -132,33 +132,33 @@ def class_thresholds(
         raise EquimetricError("class_thresholds takes one target rate: give either far or frr")
     sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, geometry=geometry, cohort=cohort)
     distances = pair_distances(sets, block_rows=block_rows, progress=progress)
-    return needed_thresholds(distances, "frr" if far is None else "far", _check_rate(frr if far is None else far))
+    return find_class_thresholds(distances, "frr" if far is None else "far", _check_rate(frr if far is None else far))
 
 
-def needed_thresholds(distances: PairDistances, kind: Literal["far", "frr"], target: float) -> ClassThresholds:
+def find_class_thresholds(distances: PairDistances, kind: Literal["far", "frr"], target: float) -> ClassThresholds:
     """From the pair distances: see `ClassThresholds`."""
     positive = kind == "frr"
     pairs = distances.positives_by_class if positive else distances.negatives_by_class
-    numbers = np.flatnonzero(pairs)
-    found, error = distances.distance_by_class(_rank(pairs, kind, target), positive=positive)
+    class_indices = np.flatnonzero(pairs)
+    distance, error = distances.distance_by_class(_rank(pairs, kind, target), positive=positive)
     common = (
-        float(_just_beyond(_positive_distance(distances, int(_rank(distances.positives, kind, target)))))
+        float(_next_threshold(_positive_distance(distances, int(_rank(distances.positives, kind, target)))))
         if positive
         else tar_at_far(distances, target).threshold
     )
-    needed = (_just_beyond(found) if positive else found)[numbers]
-    rates = class_rates(distances, common, strict=True)
-    share = (rates.frr if positive else rates.far)[numbers]
-    order = np.lexsort((numbers, -needed if positive else needed))
+    needed = (_next_threshold(distance) if positive else distance)[class_indices]
+    rates = class_rates(distances, common, strictly_below=True)
+    share = (rates.frr if positive else rates.far)[class_indices]
+    order = np.lexsort((class_indices, -needed if positive else needed))
     return ClassThresholds(
         kind,
         target,
         common,
-        tuple(distances.sets.class_labels[number] for number in numbers[order]),
-        numbers[order],
+        tuple(distances.sets.class_labels[index] for index in class_indices[order]),
+        class_indices[order],
         needed[order],
         share[order],
-        error[numbers][order],
+        error[class_indices][order],
         scored="cohort" in distances.sets.compared_by,
     )
 
@@ -169,7 +169,7 @@ def _rank(pairs: Any, kind: str, target: float) -> Integers:
     return np.asarray(allowed if kind == "far" else np.maximum(np.asarray(pairs) - allowed - 1, 0))
 
 
-def _just_beyond(distance: Any) -> Floats:
+def _next_threshold(distance: Any) -> Floats:
     """The smallest threshold that this distance is closer than."""
     return np.asarray(np.nextafter(distance, np.inf))
 
@@ -192,12 +192,12 @@ def _check_rate(rate: float | None) -> float:
 
 
 def _resample_gap(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
-    found = evaluation.detail(ClassThresholds, metric.name)
-    if found is None:
+    thresholds = evaluation.detail(ClassThresholds, metric.name)
+    if thresholds is None:
         return None
-    order = np.argsort(found.numbers)
-    squares = (found.needed[order] - found.common) ** 2
-    return ClassStatistic(found.numbers[order], lambda weights: np.sqrt(weights @ squares / weights.sum(axis=1)))
+    order = np.argsort(thresholds.numbers)
+    squares = (thresholds.needed[order] - thresholds.common) ** 2
+    return ClassStatistic(thresholds.numbers[order], lambda weights: np.sqrt(weights @ squares / weights.sum(axis=1)))
 
 
 PARAMETERS: dict[str, Callable[[str], Any]] = {"kind": str, "rate": lambda text: _check_rate(float(text))}
@@ -215,7 +215,7 @@ PARAMETERS: dict[str, Callable[[str], Any]] = {"kind": str, "rate": lambda text:
 )
 def _threshold_gap(metric: Metric, evidence: Evidence) -> Score:
     """How far the thresholds that classes need for a FAR (or `frr=`: FRR) of F lie from the common one."""
-    found = needed_thresholds(evidence[PairDistances], metric["kind"], metric["rate"])
+    thresholds = find_class_thresholds(evidence[PairDistances], metric["kind"], metric["rate"])
     per_class = torch.full((len(evidence.sets.class_labels),), math.nan, dtype=torch.float64)
-    per_class[torch.from_numpy(found.numbers)] = torch.from_numpy(found.needed)
-    return Score(found.gap, per_class=per_class, details=(found,))
+    per_class[torch.from_numpy(thresholds.numbers)] = torch.from_numpy(thresholds.needed)
+    return Score(thresholds.gap, per_class=per_class, details=(thresholds,))

@@ -27,7 +27,7 @@ from equimetric.evaluation.metrics.partitions import (
     normalized_mutual_information,
     pairwise_f1,
 )
-from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, shift_to_value
+from equimetric.evaluation.resampling.class_statistics import WEIGHT_CHUNK_SIZE, ClassStatistic, shift_to_value
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import moderate_scale, slices, sum_by_group
 from equimetric.ops.kmeans import kmeans
@@ -79,7 +79,7 @@ class Clusters(Collector):
                 clusters,
                 seed=derive_seed(self.options["clustering_seed"], "run", run),
                 iterations=self.options["clustering_iterations"],
-                starts=(STARTS if len(points) * clusters <= MAX_POINTS_TIMES_CLUSTERS else 1)
+                n_init=(STARTS if len(points) * clusters <= MAX_POINTS_TIMES_CLUSTERS else 1)
                 if starts is None
                 else starts,
                 spherical=self.sets.geometry == "cosine" if spherical is None else spherical,
@@ -105,9 +105,9 @@ def _order_by_mean_product(points: Tensor) -> Tensor:
 
 
 def _mean_over_runs(evidence: Evidence, value: Callable[[Contingency], float]) -> Score:
-    found = evidence[Clusters]
-    detail = evidence.compute_once("clustering", found.detail)
-    return Score(math.fsum(map(value, found.tables)) / len(found.tables), details=(detail,))
+    clusters = evidence[Clusters]
+    detail = evidence.compute_once("clustering", clusters.detail)
+    return Score(math.fsum(map(value, clusters.tables)) / len(clusters.tables), details=(detail,))
 
 
 PartitionValue = Callable[[Floats, Floats, Floats], Floats]
@@ -136,7 +136,7 @@ def _resample_partitions(value: PartitionValue) -> Callable[[Metric, Evaluation]
         def of_weights(weights: Floats) -> Floats:
             values = np.zeros(len(weights))
             for in_class, counts, cluster in tables:
-                for rows in slices(len(weights), max(1, DRAWN_AT_A_TIME // len(counts))):
+                for rows in slices(len(weights), max(1, WEIGHT_CHUNK_SIZE // len(counts))):
                     drawn = weights[rows][:, in_class]
                     values[rows] += value(weights[rows] * sizes, drawn @ cluster, drawn * counts) / len(tables)
             return values
@@ -151,9 +151,9 @@ def _count_pairs(sizes: Floats) -> Floats:
     return np.asarray((sizes * (sizes - 1)).sum(axis=1))
 
 
-def _partition_f1(classes: Floats, clusters: Floats, both: Floats) -> Floats:
-    """2·both / (in one class + in one cluster), in pairs."""
-    return 2 * _count_pairs(both) / (_count_pairs(classes) + _count_pairs(clusters))
+def _partition_f1(classes: Floats, clusters: Floats, joint: Floats) -> Floats:
+    """2·joint / (in one class + in one cluster), in pairs."""
+    return 2 * _count_pairs(joint) / (_count_pairs(classes) + _count_pairs(clusters))
 
 
 def _entropy(sizes: Floats) -> Floats:
@@ -163,21 +163,21 @@ def _entropy(sizes: Floats) -> Floats:
 
 
 def _partition_nmi(average: Callable[[Floats, Floats], Floats]) -> PartitionValue:
-    def value(classes: Floats, clusters: Floats, both: Floats) -> Floats:
-        """I / norm, I = H_classes + H_clusters − H_both."""
-        class_entropy, cluster_entropy, joint_entropy = map(_entropy, (classes, clusters, both))
+    def value(classes: Floats, clusters: Floats, joint: Floats) -> Floats:
+        """I / norm, I = H_classes + H_clusters − H_joint."""
+        class_entropy, cluster_entropy, joint_entropy = map(_entropy, (classes, clusters, joint))
         norm = average(class_entropy, cluster_entropy)
         return np.asarray((class_entropy + cluster_entropy - joint_entropy) / np.where(norm > 0, norm, 1))
 
     return value
 
 
-def _partition_ami(classes: Floats, clusters: Floats, both: Floats) -> Floats:
+def _partition_ami(classes: Floats, clusters: Floats, joint: Floats) -> Floats:
     """(I − E[I]) / (norm − E[I]), norm the mean of the entropies."""
-    class_entropy, cluster_entropy, joint_entropy = map(_entropy, (classes, clusters, both))
+    class_entropy, cluster_entropy, joint_entropy = map(_entropy, (classes, clusters, joint))
     expected = np.array([_expected_information(a[a > 0], b[b > 0]) for a, b in zip(classes, clusters, strict=True)])
-    room = (class_entropy + cluster_entropy) / 2 - expected
-    return np.asarray((class_entropy + cluster_entropy - joint_entropy - expected) / np.where(room > 0, room, 1))
+    norm = (class_entropy + cluster_entropy) / 2 - expected
+    return np.asarray((class_entropy + cluster_entropy - joint_entropy - expected) / np.where(norm > 0, norm, 1))
 
 
 def _expected_information(class_sizes: Floats, cluster_sizes: Floats) -> float:

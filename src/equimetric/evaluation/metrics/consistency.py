@@ -21,7 +21,7 @@ from equimetric.evaluation.metrics.noise_note import add_noise_note
 from equimetric.evaluation.metrics.sampled_consistency import estimate_consistency
 from equimetric.evaluation.metrics.sampling_noise import class_noise, data_set_noise
 from equimetric.evaluation.metrics.utility_curves import (
-    CLASSES_AT_A_TIME,
+    CLASS_CHUNK_SIZE,
     Consistency,
     Rate,
     check_rate_name,
@@ -65,9 +65,9 @@ def threshold_consistency(
                         data too large to compare all pairs. The result has a standard error, and no sampling noise
     """
     check_rate_name(rate)
-    compared: dict[str, Any] = {"geometry": geometry, "cohort": cohort}
-    compared["multi_label"] = members is None and sample is None
-    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, **compared)
+    set_options: dict[str, Any] = {"geometry": geometry, "cohort": cohort}
+    set_options["multi_label"] = members is None and sample is None
+    sets = prepare_sets(embeddings, labels, gallery_embeddings, gallery_labels, **set_options)
     options: dict[str, Any] = {
         "calibration_far": calibration_far,
         "calibration_range": calibration_range,
@@ -94,29 +94,29 @@ def class_consistency(
     Sampling noise is measured where counts by image are at hand; with `noise`, an error says why it cannot be.
     """
     check_range_options(options)
-    numbers = np.flatnonzero((distances.positives_by_class > 0) & (distances.negatives_by_class > 0))
-    names = tuple(distances.sets.class_labels[number] for number in numbers)
+    class_indices = np.flatnonzero((distances.positives_by_class > 0) & (distances.negatives_by_class > 0))
+    names = tuple(distances.sets.class_labels[index] for index in class_indices)
     if len(names) < 2:
         only = f"only class {names[0]!r} has" if names else "no class has"
         raise EquimetricError(f"{only} a positive and a negative pair; consistency needs two classes to compare")
     thresholds = range_thresholds([distances], options)
-    curves = {rate: np.empty((len(numbers), len(thresholds))) for rate in rates}
+    curves = {rate: np.empty((len(class_indices), len(thresholds))) for rate in rates}
     filled = 0
-    for block in slices(distances.classes, CLASSES_AT_A_TIME):
-        which = numbers[(numbers >= block.start) & (numbers < block.stop)]
+    for block in slices(distances.classes, CLASS_CHUNK_SIZE):
+        block_classes = class_indices[(class_indices >= block.start) & (class_indices < block.stop)]
         counts = distances.count_accepted_by_class(thresholds, block)
-        tpr = counts.positive[which - block.start] / distances.positives_by_class[which, None]
-        tnr = 1 - counts.negative[which - block.start] / distances.negatives_by_class[which, None]
+        tpr = counts.positive[block_classes - block.start] / distances.positives_by_class[block_classes, None]
+        tnr = 1 - counts.negative[block_classes - block.start] / distances.negatives_by_class[block_classes, None]
         for rate in rates:
-            curves[rate][filled : filled + len(which)] = rate_utility(rate, tpr, tnr, options["utility_c"])
-        filled += len(which)
+            curves[rate][filled : filled + len(block_classes)] = rate_utility(rate, tpr, tnr, options["utility_c"])
+        filled += len(block_classes)
     noises = class_noise(distances, thresholds, rates, options["utility_c"], required=noise)
-    found: dict[Rate, Consistency] = {
+    by_rate: dict[Rate, Consistency] = {
         rate: Consistency(
             thresholds,
             curves[rate],
             names,
-            numbers,
+            class_indices,
             range_ends(thresholds),
             distances.possible_error(thresholds),
             rate=rate,
@@ -124,7 +124,7 @@ def class_consistency(
         )
         for rate in rates
     }
-    return add_noise_note(found, distances.images_by_class[numbers])
+    return add_noise_note(by_rate, distances.images_by_class[class_indices])
 
 
 def data_set_consistency(
@@ -145,18 +145,18 @@ def data_set_consistency(
     if len(names) < 2:
         raise EquimetricError(f"all members are the same data set ({names[0]}); consistency needs at least two")
     distances_by_set = []
-    for number, name in enumerate(names.tolist()):
+    for i, name in enumerate(names.tolist()):
         try:
-            inside = sets.select(torch.from_numpy(index == number).to(sets.queries.device))
+            member_sets = sets.select(torch.from_numpy(index == i).to(sets.queries.device))
         except EquimetricError as error:
             raise EquimetricError(f"data set {name!r}: {error}") from error
-        distances_by_set.append(pair_distances(inside, block_rows=block_rows, progress=progress, **options))
+        distances_by_set.append(pair_distances(member_sets, block_rows=block_rows, progress=progress, **options))
     thresholds = range_thresholds(distances_by_set, options)
     counts = [distances.count_accepted(thresholds) for distances in distances_by_set]
-    tpr = np.stack([count.positive / some.positives for count, some in zip(counts, distances_by_set, strict=True)])
-    tnr = np.stack([1 - count.negative / some.negatives for count, some in zip(counts, distances_by_set, strict=True)])
+    tpr = np.stack([count.positive / part.positives for count, part in zip(counts, distances_by_set, strict=True)])
+    tnr = np.stack([1 - count.negative / part.negatives for count, part in zip(counts, distances_by_set, strict=True)])
     noises = data_set_noise(distances_by_set, thresholds, rates, options["utility_c"], required=noise)
-    found: dict[Rate, Consistency] = {
+    by_rate: dict[Rate, Consistency] = {
         rate: Consistency(
             thresholds,
             rate_utility(rate, tpr, tnr, options["utility_c"]),
@@ -169,4 +169,4 @@ def data_set_consistency(
         )
         for rate in rates
     }
-    return add_noise_note(found)
+    return add_noise_note(by_rate)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.class_distances import distances_within_classes, rows_beside
+from equimetric.evaluation.engine.class_distances import distances_within_classes, rows_per_tile
 from equimetric.evaluation.engine.collector import Collector
 from equimetric.evaluation.engine.mapped_vectors import Vectors, load_vectors
 from equimetric.evaluation.evidence import Evidence, Score, exact_mean
@@ -41,8 +41,8 @@ def distance_within_classes(
     _check_distance(distance)
     totals = torch.zeros_like(sizes)
     unit = directions(load_vectors(vectors, "the Euclidean density"))
-    for number, block in distances_within_classes(unit, classes, unit, classes):
-        totals[number] += block.sum()
+    for class_index, block in distances_within_classes(unit, classes, unit, classes):
+        totals[class_index] += block.sum()
     return totals / pairs.masked_fill(pairs == 0, torch.nan)
 
 
@@ -62,11 +62,11 @@ def distance_to_other_classes(
         mean_distance = 1 - (means @ means.sum(dim=0) - means.square().sum(dim=1)) / others
     else:
         _check_distance(distance)
-        blocks = slices(len(means), rows_beside(means))
+        blocks = slices(len(means), rows_per_tile(means))
         mean_distance = torch.cat([torch.cdist(means[rows], means).sum(dim=1) for rows in blocks]) / others
-    found = torch.full((count,), torch.nan, dtype=torch.float64, device=vectors.device)
-    found[present] = mean_distance
-    return found
+    distances = torch.full((count,), torch.nan, dtype=torch.float64, device=vectors.device)
+    distances[present] = mean_distance
+    return distances
 
 
 def distance_between_classes(

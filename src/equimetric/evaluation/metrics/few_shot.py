@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {"few_shot_draws": 20, "few_shot_seed": 0}
 
 
 class NearerMeans(Collector):
-    """How many means of other classes are nearer to a query than that of its own, in every draw of K images a class."""
+    """Number of means of other classes nearer to a query than its own, in every draw of K images per class."""
 
     # It compares queries with means, not with the tiles' items.
     accepts_coarse = True
@@ -45,16 +45,18 @@ class NearerMeans(Collector):
         draws, seed = options["few_shot_draws"], options["few_shot_seed"]
         if not isinstance(draws, int) or draws < 1:
             raise EquimetricError(f"few_shot_draws is {draws!r}; give a whole number of at least 1")
-        self.classes = {shots: self._count_classes(shots, metrics) for shots in {one["shots"] for one in metrics}}
+        self.classes = {
+            shots: self._count_classes(shots, metrics) for shots in {requested["shots"] for requested in metrics}
+        }
         items = _order_by_content(sets)
         self.draws = {
-            shots: [_draw(sets, items, shots, derive_seed(seed, "few-shot", number)) for number in range(draws)]
+            shots: [_draw(sets, items, shots, derive_seed(seed, "few-shot", i)) for i in range(draws)]
             for shots in sorted(self.classes)
         }
         self.templates = {shots: [MeanTemplates(sets, draw) for draw in drawn] for shots, drawn in self.draws.items()}
         for templates in self.templates.values():
-            for one in templates:
-                one.compute_statistics(without_probes=False)
+            for template in templates:
+                template.compute_statistics(without_probes=False)
         # Number of shots → (draws, N); −1 where an image is no query.
         self.nearer = {
             shots: torch.full((draws, len(sets.queries)), -1, device=sets.queries.device) for shots in self.draws
@@ -64,11 +66,11 @@ class NearerMeans(Collector):
         """The classes with enough images, which must be as many as the metrics compare."""
         enough = shots + (self.sets.gallery is None)
         classes = int((torch.bincount(self.sets.gallery_classes) >= enough).sum())
-        for one in metrics:
-            if one["shots"] == shots and classes < one["ways"]:
+        for requested in metrics:
+            if requested["shots"] == shots and classes < requested["ways"]:
                 raise EquimetricError(
-                    f"{one.name!r} compares {one['ways']} classes with at least {enough} images each, and there are "
-                    f"{classes}; name fewer classes or fewer images"
+                    f"{requested.name!r} compares {requested['ways']} classes with at least {enough} images each, and "
+                    f"there are {classes}; name fewer classes or fewer images"
                 )
         return classes
 
@@ -92,22 +94,22 @@ class NearerMeans(Collector):
 
     def merge(self, partial: Any) -> None:
         """Take the counts of other queries."""
-        rows, found = partial
-        for shots, nearer in found.items():
+        rows, counts = partial
+        for shots, nearer in counts.items():
             self.nearer[shots][:, rows] = nearer
 
     def _compare(self, rows: Tensor) -> None:
         for shots, templates in self.templates.items():
-            for number, template in enumerate(templates):
-                is_query = rows[self.draws[shots][number].mated[rows]]
+            for i, template in enumerate(templates):
+                is_query = rows[self.draws[shots][i].mated[rows]]
                 if len(is_query):
-                    self.nearer[shots][number, is_query] = _count_nearer(self.sets, template, is_query)
+                    self.nearer[shots][i, is_query] = _count_nearer(self.sets, template, is_query)
 
 
 def _count_nearer(sets: LabelledSets, template: MeanTemplates, rows: Tensor) -> Tensor:
-    """(P,) how many means rank before that of the own class; exact, as all rankings are."""
+    """(P,) number of means that rank before that of the query's class; exact, as all rankings are."""
     queries, means = sets.queries[rows].double(), template.means()
-    compared = LabelledSets(
+    mean_sets = LabelledSets(
         queries=queries,
         gallery=means,
         query_classes=sets.query_classes[rows],
@@ -117,8 +119,8 @@ def _count_nearer(sets: LabelledSets, template: MeanTemplates, rows: Tensor) -> 
         geometry=sets.geometry,
     )
     matrix = SimilarityMatrix(queries, means, geometry=sets.geometry)
-    every = torch.arange(len(rows), device=rows.device)
-    return count_others_before(Tile(matrix, every, matrix.similarity(every)), compared, first_only=True)[:, 0]
+    all_rows = torch.arange(len(rows), device=rows.device)
+    return count_others_before(Tile(matrix, all_rows, matrix.similarity(all_rows)), mean_sets, first_only=True)[:, 0]
 
 
 def _order_by_content(sets: LabelledSets) -> Integers:
@@ -169,5 +171,5 @@ def _few_shot(metric: Metric, evidence: Evidence) -> Score:
     collected = evidence[NearerMeans]
     nearer = collected.nearer[metric["shots"]].cpu()
     shares = _shares(collected.classes[metric["shots"]], metric["ways"])
-    right = shares[nearer.clamp(min=0)].masked_fill(nearer < 0, torch.nan)
-    return Score.from_queries(right.nanmean(dim=0))
+    accuracy = shares[nearer.clamp(min=0)].masked_fill(nearer < 0, torch.nan)
+    return Score.from_queries(accuracy.nanmean(dim=0))

@@ -78,15 +78,15 @@ def _point(metric: Metric, evidence: Evidence) -> tuple[float, torch.Tensor, Ide
     scores = evidence.compute_once("identification scores", lambda: search.all_scores)
     classes = len(evidence.sets.class_labels)
     threshold = threshold_at_fpir(scores, fpir)
-    at = np.array([threshold])
+    thresholds = np.array([threshold])
     point = IdentificationPoint(
         metric.name,
         threshold,
-        float(fpir_at(scores, at)[0]),
+        float(fpir_at(scores, thresholds)[0]),
         search.draws[0].identities,
         leave_one_out_points(scores, classes, fpir)[1],
     )
-    return float(fnir_at(scores, at)[0]), torch.from_numpy(fnir_by_class(scores, classes, threshold)), point
+    return float(fnir_at(scores, thresholds)[0]), torch.from_numpy(fnir_by_class(scores, classes, threshold)), point
 
 
 DECLARATION: dict[str, Any] = {

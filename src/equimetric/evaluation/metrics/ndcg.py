@@ -30,8 +30,8 @@ def ndcg(grades: Tensor, ideal: Tensor, gain: str = "linear") -> Tensor:
     if gain not in GAINS:
         raise unknown_name("gain", gain, GAINS)
     discount = torch.arange(2, grades.shape[1] + 2, device=grades.device, dtype=torch.float64).log2()
-    found, best = (sum_in_order(GAINS[gain](some.double()) / discount) for some in (grades, ideal))
-    return torch.where(best > 0, found / best, 0.0)
+    dcg, ideal_dcg = (sum_in_order(GAINS[gain](relevance.double()) / discount) for relevance in (grades, ideal))
+    return torch.where(ideal_dcg > 0, dcg / ideal_dcg, 0.0)
 
 
 @graded_metric(

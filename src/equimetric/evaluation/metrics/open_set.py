@@ -48,11 +48,11 @@ def _share_beyond(scores: IdentificationScores, distance: Floats) -> Floats:
 def _score(metric: Metric, evidence: Evidence, per_probe: Floats, scores: IdentificationScores) -> Score:
     """The mean over mated probes (M,), by class, with the values without each class."""
     classes = len(evidence.sets.class_labels)
-    known = torch.from_numpy(scores.probe_class[~scores.stranger])
+    known_classes = torch.from_numpy(scores.probe_class[~scores.stranger])
     values = torch.from_numpy(per_probe)
     without = _areas_without_classes(scores, classes, named=metric.family == "oscr")
     details = (LeaveOneOutValues(metric.name, without),)
-    return Score(exact_mean(values), per_class=average_by_class(values, known, classes), details=details)
+    return Score(exact_mean(values), per_class=average_by_class(values, known_classes, classes), details=details)
 
 
 def _areas_without_classes(scores: IdentificationScores, classes: int, *, named: bool) -> Floats:
@@ -66,8 +66,8 @@ def _areas_without_classes(scores: IdentificationScores, classes: int, *, named:
 
 
 def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
-    found = evaluation.detail(LeaveOneOutValues, metric.name)
-    return None if found is None else resample_deletions(evaluation[metric.name], found.without)
+    values = evaluation.detail(LeaveOneOutValues, metric.name)
+    return None if values is None else resample_deletions(evaluation[metric.name], values.without)
 
 
 DECLARATION: dict[str, Any] = {

@@ -46,8 +46,10 @@ OPTIONS = {
 def _measure(metric: Metric, evidence: Evidence) -> Consistency:
     """The consistency that the metric reads, of data sets where they are given; computed once for all metrics."""
     options, distances = evidence.options, evidence[PairDistances]
-    rates = list(dict.fromkeys(_rate(one) for one in distances.metrics if one.name.startswith("opis")))
-    noise = any(one.family == "opis_noise" for one in distances.metrics)
+    rates = list(
+        dict.fromkeys(_rate(requested) for requested in distances.metrics if requested.name.startswith("opis"))
+    )
+    noise = any(requested.family == "opis_noise" for requested in distances.metrics)
 
     def measure() -> dict[Rate, Consistency]:
         if options["members"] is not None:
@@ -62,12 +64,12 @@ def _rate(metric: Metric) -> Rate:
     return rate
 
 
-def _score_classes(evidence: Evidence, numbers: Integers, values: Floats) -> Tensor | None:
+def _score_classes(evidence: Evidence, class_indices: Integers, values: Floats) -> Tensor | None:
     """(C,) values of some classes; None for data sets."""
     if evidence.options["members"] is not None:
         return None
     per_class = torch.full((len(evidence.sets.class_labels),), math.nan, dtype=torch.float64)
-    per_class[torch.from_numpy(numbers)] = torch.from_numpy(values)
+    per_class[torch.from_numpy(class_indices)] = torch.from_numpy(values)
     return per_class
 
 
@@ -130,9 +132,11 @@ def _resample_noise(metric: Metric, evaluation: Evaluation) -> ClassStatistic | 
 )
 def _opis(metric: Metric, evidence: Evidence) -> Score:
     """Operating-point inconsistency: how much utility differs between classes, or between the best and worst P %."""
-    found = _measure(metric, evidence)
-    value = found.opis if metric["share"] is None else found.epsilon_opis(metric["share"])
-    return Score(value, per_class=_score_classes(evidence, found.numbers, found.mean_utility), details=(found,))
+    consistency = _measure(metric, evidence)
+    value = consistency.opis if metric["share"] is None else consistency.epsilon_opis(metric["share"])
+    return Score(
+        value, per_class=_score_classes(evidence, consistency.numbers, consistency.mean_utility), details=(consistency,)
+    )
 
 
 @metric(
@@ -184,7 +188,7 @@ def _opis_frr(metric: Metric, evidence: Evidence) -> Score:
 )
 def _opis_noise(metric: Metric, evidence: Evidence) -> Score:
     """What sampling alone contributes to `opis`, `opis_far` or `opis_frr`: their value if classes did not differ."""
-    found = _measure(metric, evidence)
-    assert found.noise is not None
-    per_class = _score_classes(evidence, found.noise.numbers, found.noise.by_member)
-    return Score(found.noise.value, per_class=per_class, details=(found,))
+    consistency = _measure(metric, evidence)
+    assert consistency.noise is not None
+    per_class = _score_classes(evidence, consistency.noise.numbers, consistency.noise.by_member)
+    return Score(consistency.noise.value, per_class=per_class, details=(consistency,))

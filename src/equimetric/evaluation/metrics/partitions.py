@@ -91,10 +91,10 @@ def adjusted_mutual_information(table: Contingency, average: Average = "arithmet
 def pairwise_f1(table: Contingency) -> float:
     """F1 = 2PR/(P + R) over unordered pairs of points: P of those in one cluster, R of those in one class.
 
-    With Σ C(n_uv, 2) pairs that are both, this is 2·both / (in one cluster + in one class); 1 without any such pair.
+    With Σ C(n_uv, 2) joint pairs, this is 2·joint / (in one cluster + in one class); 1 without any such pair.
     """
-    both, in_class, in_cluster = map(_pairs, (table.counts, table.class_sizes, table.cluster_sizes))
-    return 2 * both / (in_class + in_cluster) if in_class + in_cluster else 1.0
+    joint, in_class, in_cluster = map(_pairs, (table.counts, table.class_sizes, table.cluster_sizes))
+    return 2 * joint / (in_class + in_cluster) if in_class + in_cluster else 1.0
 
 
 def _pairs(counts: Integers) -> int:

@@ -41,7 +41,7 @@ MAX_MERGED_ENTRIES = 64
 """Top entries merged with those of each new strip; where there are more, candidates are gathered first."""
 KEPT_BYTES = 4 * TILE_BYTES
 """Memory for the kept entries of all queries, a value and an index each, where every pair is computed once."""
-RANKED_AT_A_TIME = 4096
+RANK_CHUNK_SIZE = 4096
 """Queries ranked at a time once all strips are read."""
 
 _first_ranks: dict[str, FirstRanksScore] = {}
@@ -113,10 +113,10 @@ def _register(
         return Score.from_queries(per_query.cpu())
 
     resample = resample_median if median else None
-    declared = register_metric(
+    decorate = register_metric(
         name, collectors=(collector,), macro=not median, multi_label=True, resample=resample, **declaration
     )
-    declared(update_wrapper(score, function))
+    decorate(update_wrapper(score, function))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +132,9 @@ class QueryScores(Detail):
 
 def resample_median(metric: Metric, evaluation: Evaluation) -> ClassStatistic:
     """The median over queries as a function of how often each class is drawn."""
-    found = evaluation.detail(QueryScores, metric.name)
-    assert found is not None
-    return median_over_queries(found.scores, evaluation.memberships, len(evaluation.class_labels))
+    query_scores = evaluation.detail(QueryScores, metric.name)
+    assert query_scores is not None
+    return median_over_queries(query_scores.scores, evaluation.memberships, len(evaluation.class_labels))
 
 
 def find_median(values: Tensor) -> float:
@@ -153,28 +153,28 @@ class NearestNeighbours(Collector):
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
         super().__init__(sets, options, metrics)
-        self.kept = min(int(options["neighbours"]), sets.candidates)
-        self.neighbours = sets.query_classes.new_empty(len(sets.queries), self.kept)
-        self.scores = {metric.name: _unknown_scores(sets) for metric in metrics}
+        self.num_kept = min(int(options["neighbours"]), sets.candidates)
+        self.neighbours = sets.query_classes.new_empty(len(sets.queries), self.num_kept)
+        self.scores = {metric.name: _nan_scores(sets) for metric in metrics}
         depths: list[int | None] = [metric.parameters.get("k") for metric in metrics]
         self.reads_r = None in depths
-        self.depth = max([1, self.kept, *(depth for depth in depths if depth is not None)])
+        self.depth = max([1, self.num_kept, *(depth for depth in depths if depth is not None)])
         # Unlike classes, grades may differ among relevant items, so that their order counts, too.
         if options["overlap"] not in get_args(Overlap):
             raise unknown_name("overlap", options["overlap"], get_args(Overlap))
         graded = [metric["k"] for metric in metrics if metric.family in _graded and options["overlap"] != "shared"]
-        self.ordered = min(max([self.kept, *graded]), sets.candidates)
+        self.ordered = min(max([self.num_kept, *graded]), sets.candidates)
         self.half: HalfMatrixTopK | HalfMatrixCandidates | None = None
         self.entries: NearestEntries | None = None
 
     def depth_for(self, num_relevant: Tensor) -> int:
-        """How many ranks the metrics read of queries with these numbers of relevant items."""
+        """Number of ranks the metrics read for queries with these numbers of relevant items."""
         return min(max(self.depth, int(num_relevant.max()) if self.reads_r else 0), self.sets.candidates)
 
     def accepts_strips(self) -> bool:
         """Strips keep the top entries of all queries, so these must be few."""
-        kept = self._width() if self._width() <= MAX_MERGED_ENTRIES else candidate_capacity(self._width())
-        return len(self.sets.queries) * kept * 12 <= KEPT_BYTES
+        entries = self._width() if self._width() <= MAX_MERGED_ENTRIES else candidate_capacity(self._width())
+        return len(self.sets.queries) * entries * 12 <= KEPT_BYTES
 
     def prepare(self, matrix: SimilarityMatrix) -> None:
         """Keep the matrix, which ranks queries once all strips are read."""
@@ -205,7 +205,7 @@ class NearestNeighbours(Collector):
         return self.half
 
     def _width(self) -> int:
-        """How many top entries of each query are kept where every pair is computed once."""
+        """Number of top entries kept per query where every pair is computed once."""
         return min(self.depth_for(self.sets.num_relevant) + SPARE, len(self.sets.queries))
 
     def partial(self, rows: Tensor) -> Any:
@@ -216,11 +216,11 @@ class NearestNeighbours(Collector):
 
     def merge(self, partial: Any) -> None:
         """Take candidates, or scores and neighbours of other queries."""
-        kind, found = partial
+        kind, payload = partial
         if kind == "candidates":
-            self._start_half().merge(found)
+            self._start_half().merge(payload)
             return
-        rows, scores, self.neighbours[rows] = found
+        rows, scores, self.neighbours[rows] = payload
         _write_rows(self.scores, rows, scores)
 
     def finish(self) -> None:
@@ -228,7 +228,7 @@ class NearestNeighbours(Collector):
         if self.half is None:
             return
         depth = self.depth_for(self.sets.num_relevant)
-        for block in slices(len(self.matrix.order), RANKED_AT_A_TIME):
+        for block in slices(len(self.matrix.order), RANK_CHUNK_SIZE):
             values, indices = self.half.entries(block)
             rows, items = self.matrix.order[block], self.matrix.order[indices]
             ranked = rerank_near_ties(self.matrix, rows, values, items, depth, sets=self.sets, ordered=self.ordered)
@@ -243,7 +243,7 @@ class NearestNeighbours(Collector):
             else:
                 score = _first_ranks[metric.family](metric, relevance, num_relevant)
             self.scores[metric.name][rows] = score
-        self.neighbours[rows] = columns[:, : self.kept]
+        self.neighbours[rows] = columns[:, : self.num_kept]
 
     def _score_grades(self, metric: Metric, rows: Tensor, columns: Tensor) -> Tensor:
         overlap = self.options["overlap"]
@@ -263,7 +263,7 @@ class RelevantRanks(Collector):
 
     def __init__(self, sets: LabelledSets, options: Mapping[str, Any], metrics: Sequence[Metric]) -> None:
         super().__init__(sets, options, metrics)
-        self.scores = {metric.name: _unknown_scores(sets) for metric in metrics}
+        self.scores = {metric.name: _nan_scores(sets) for metric in metrics}
         self.first_only = all(_relevant_ranks[metric.family][1] for metric in metrics)
 
     def collect(self, tile: Tile) -> None:
@@ -284,10 +284,10 @@ class RelevantRanks(Collector):
         _write_rows(self.scores, *partial)
 
 
-def _unknown_scores(sets: LabelledSets) -> Tensor:
+def _nan_scores(sets: LabelledSets) -> Tensor:
     return torch.full((len(sets.queries),), torch.nan, dtype=torch.float64, device=sets.queries.device)
 
 
-def _write_rows(scores: Mapping[str, Tensor], rows: Tensor, found: Mapping[str, Tensor]) -> None:
-    for name, score in found.items():
+def _write_rows(scores: Mapping[str, Tensor], rows: Tensor, row_scores: Mapping[str, Tensor]) -> None:
+    for name, score in row_scores.items():
         scores[name][rows] = score

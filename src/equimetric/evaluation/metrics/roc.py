@@ -15,6 +15,7 @@ from equimetric.evaluation.engine.pair_distances import PairDistances
 from equimetric.evaluation.evidence import Detail
 
 __all__ = [
+    "MIN_ERRORS",
     "ClassRates",
     "OperatingPoint",
     "Roc",
@@ -23,10 +24,14 @@ __all__ = [
     "class_rates",
     "equal_error_rate",
     "far_and_frr",
+    "interpolate_equal_error",
     "roc",
     "roc_at",
     "tar_at_far",
 ]
+
+MIN_ERRORS = 10
+"""Expected errors for a rate to be estimated: 10 ± √10 is a third either way."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +76,15 @@ def roc(distances: PairDistances) -> Roc:
 def area_under_roc(distances: PairDistances) -> float:
     """AUC = P(d⁺ < d⁻) + ½ P(d⁺ = d⁻): a negative pair is farther than a positive one."""
     threshold = distances.operating_distances
-    within, before = distances.count_accepted(threshold), distances.count_accepted(threshold, strict=True).negative
+    within, before = (
+        distances.count_accepted(threshold),
+        distances.count_accepted(threshold, strictly_below=True).negative,
+    )
     positive = np.diff(within.positive, prepend=0.0)
     # Negatives closer than a positive pair: those before it and half of those that tie with it; if positives were
     # counted in bins, they lie evenly between two thresholds.
-    known = before if distances.distances.keeps_positives else np.append(0.0, within.negative[:-1])
-    closer = (within.negative + known) / 2
+    previous = before if distances.distances.keeps_positives else np.append(0.0, within.negative[:-1])
+    closer = (within.negative + previous) / 2
     return 1 - float(positive @ closer) / (distances.positives * distances.negatives)
 
 
@@ -103,27 +111,37 @@ def equal_error_rate(distances: PairDistances) -> tuple[float, float]:
     return far_before + share * (far - far_before), float(threshold[first])
 
 
+def interpolate_equal_error(far: Floats, tar: Floats) -> Floats:
+    """(B,) where FAR = FRR on curves of points (B, T), linear between the last point below and the first above."""
+    excess = far + tar - 1
+    above = np.argmax(excess >= 0, axis=1)
+    rows, below = np.arange(len(far)), np.maximum(above - 1, 0)
+    step = excess[rows, above] - excess[rows, below]
+    share = -excess[rows, below] / np.where(step > 0, step, 1)
+    return np.asarray(far[rows, below] + share * (far[rows, above] - far[rows, below]))
+
+
 def tar_at_far(distances: PairDistances, far: float) -> OperatingPoint:
     """Accept what is closer than the (k+1)-th closest negative pair, k = ⌊far · negatives⌋; not interpolated."""
     check_rate(far)
     accepted = math.floor(far * distances.negatives + 1e-9)
     threshold = math.inf if accepted >= distances.negatives else float(distances.negative_distance(accepted))
-    counts = distances.count_accepted(threshold, strict=True)
+    counts = distances.count_accepted(threshold, strictly_below=True)
     return OperatingPoint(
         threshold, float(counts.negative) / distances.negatives, float(counts.positive) / distances.positives
     )
 
 
-def far_and_frr(distances: PairDistances, threshold: float, *, strict: bool = False) -> tuple[float, float]:
+def far_and_frr(distances: PairDistances, threshold: float, *, strictly_below: bool = False) -> tuple[float, float]:
     """(FAR, FRR) of all pairs, accepted at d ≤ t (or d < t)."""
-    counts = distances.count_accepted(threshold, strict=strict)
+    counts = distances.count_accepted(threshold, strictly_below=strictly_below)
     far = float(counts.negative) / distances.negatives
     return far, 1 - float(counts.positive) / distances.positives
 
 
-def class_rates(distances: PairDistances, threshold: float, *, strict: bool = False) -> ClassRates:
+def class_rates(distances: PairDistances, threshold: float, *, strictly_below: bool = False) -> ClassRates:
     """FAR and FRR of every class, accepted at d ≤ t (or d < t)."""
-    counts = distances.count_accepted_by_class([threshold], strict=strict)
+    counts = distances.count_accepted_by_class([threshold], strictly_below=strictly_below)
     with np.errstate(invalid="ignore"):
         far = counts.negative[:, 0] / distances.negatives_by_class
         frr = 1 - counts.positive[:, 0] / distances.positives_by_class

@@ -70,26 +70,26 @@ def estimate_consistency(
     counts = AcceptedByRow(sampled, thresholds)
     scan(SimilarityMatrix.from_sets(sampled), [counts], block_rows=block_rows, progress=progress)
     classes = sampled.query_classes.cpu().numpy()
-    numbers = np.unique(classes)
+    class_indices = np.unique(classes)
 
-    def utilities(which: Integers) -> Floats:
-        class_index = np.searchsorted(numbers, classes[which])
-        by_class = np.zeros((len(numbers), len(which)))
-        by_class[class_index, np.arange(len(which))] = 1
-        tpr = (by_class @ counts.positive[which]) / (by_class @ counts.positives[which])[:, None]
-        tnr = 1 - (by_class @ counts.negative[which]) / (by_class @ counts.negatives[which])[:, None]
+    def utilities(subset: Integers) -> Floats:
+        class_index = np.searchsorted(class_indices, classes[subset])
+        by_class = np.zeros((len(class_indices), len(subset)))
+        by_class[class_index, np.arange(len(subset))] = 1
+        tpr = (by_class @ counts.positive[subset]) / (by_class @ counts.positives[subset])[:, None]
+        tnr = 1 - (by_class @ counts.negative[subset]) / (by_class @ counts.negatives[subset])[:, None]
         return rate_utility(rate, tpr, tnr, options["utility_c"])
 
     generator = np.random.default_rng(derive_seed(seed, "halves of sampled rows"))
     halves = tuple(
-        (utilities(half), utilities(other))
-        for half, other in (_split_halves(classes, generator) for _ in range(HALVINGS))
+        (utilities(half), utilities(other_half))
+        for half, other_half in (_split_halves(classes, generator) for _ in range(HALVINGS))
     )
     return Consistency(
         thresholds,
         utilities(np.arange(len(classes))),
-        tuple(sets.class_labels[number] for number in numbers),
-        numbers,
+        tuple(sets.class_labels[index] for index in class_indices),
+        class_indices,
         range_ends(thresholds),
         sampled=len(rows),
         sampled_share=len(rows) / len(sets.queries),
@@ -107,12 +107,12 @@ def _sample_rows(sets: LabelledSets, sample: int, seed: int) -> Tensor:
     by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
     sizes = np.bincount(classes[by_class])
     within = np.arange(len(by_class)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    wanted = np.maximum(2, np.round(sizes * min(1.0, sample / len(usable))))
+    target_sizes = np.maximum(2, np.round(sizes * min(1.0, sample / len(usable))))
     if sample < 2 * np.count_nonzero(sizes):
         raise EquimetricError(
             f"sample is {sample} rows for {np.count_nonzero(sizes)} classes; give at least two for each class"
         )
-    rows = by_class[(within < np.repeat(wanted, sizes)) & (np.repeat(sizes, sizes) >= 2)]
+    rows = by_class[(within < np.repeat(target_sizes, sizes)) & (np.repeat(sizes, sizes) >= 2)]
     return torch.from_numpy(np.sort(rows)).to(sets.queries.device)
 
 
@@ -130,7 +130,7 @@ def _select_rows(sets: LabelledSets, rows: Tensor) -> LabelledSets:
         gallery=sets.gallery_vectors,
         items=None,
         query_classes=sets.query_classes[rows],
-        labels=tuple(str(sets.class_labels[number]) for number in sets.query_classes[rows].tolist()),
+        labels=tuple(str(sets.class_labels[class_index]) for class_index in sets.query_classes[rows].tolist()),
         excluded=excluded[excluded[:, 0] >= 0],
     )
 

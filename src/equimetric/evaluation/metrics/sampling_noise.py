@@ -46,7 +46,7 @@ __all__ = ["class_noise", "data_set_noise"]
 
 MIN_UNITS = 3
 """Images of a class, or classes of a data set, that take part in the noise."""
-ENTRIES_AT_A_TIME = 2**22
+ENTRY_CHUNK_SIZE = 2**22
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class _Units:
         """(T, …) sums over the units of every member."""
         return np.add.reduceat(counts, self.start, axis=0)
 
-    def without_one(self, accepted: Floats, pairs: Floats, shared: int) -> Floats:
+    def leave_one_out_share(self, accepted: Floats, pairs: Floats, shared: int) -> Floats:
         """(K, G) accepted share of the pairs that remain when a unit is left out."""
-        left = np.repeat(self.total(accepted) / shared, self.sizes, axis=0) - accepted
-        return left / (np.repeat(self.total(pairs) / shared, self.sizes) - pairs)[:, None]
+        remaining = np.repeat(self.total(accepted) / shared, self.sizes, axis=0) - accepted
+        return remaining / (np.repeat(self.total(pairs) / shared, self.sizes) - pairs)[:, None]
 
     def jackknife(self, utility: Floats) -> Floats:
         """(T, G) jackknife variance from the utility (K, G) without each unit."""
@@ -93,15 +93,17 @@ def class_noise(
     classes = _eligible_classes(distances) if distances.knows_images else np.empty(0, np.int64)
     if len(classes) < 2:
         return _raise_too_few(len(classes), "classes", "images") if required else {}
-    at = distances.image_thresholds(thresholds)
-    variance_by_others = _variance_by_others(distances, len(at), distances.list_accepted_pairs(at))
+    image_thresholds = distances.image_thresholds(thresholds)
+    variance_by_others = _variance_by_others(
+        distances, len(image_thresholds), distances.list_accepted_pairs(image_thresholds)
+    )
     variance: dict[Rate, list[Floats]] = {rate: [] for rate in rates}
-    for units in _images_of(distances, classes, at):
+    for units in _images_of(distances, classes, image_thresholds):
         for rate in rates:
             variance[rate].append(
                 _corrected_variance(units, rate, utility_c, distances.images.orders, variance_by_others)
             )
-    return {rate: _average(np.concatenate(found), at, classes) for rate, found in variance.items()}
+    return {rate: _average(np.concatenate(blocks), image_thresholds, classes) for rate, blocks in variance.items()}
 
 
 def data_set_noise(
@@ -115,18 +117,18 @@ def data_set_noise(
     """The noise of every data set of at least three classes, from the accepted pairs of its classes."""
     variance: dict[Rate, list[Floats]] = {rate: [] for rate in rates}
     start, members = np.zeros(1, np.int64), []
-    for number, distances in enumerate(distances_by_set):
+    for index, distances in enumerate(distances_by_set):
         by_class = distances.positives_by_class, distances.negatives_by_class
         pairs = PairCounts(*(counts.astype(np.float64) for counts in by_class))
         if distances.classes < MIN_UNITS or not _can_leave_out(pairs, start, (1, 2)).all():
             continue
-        members.append(number)
+        members.append(index)
         units = _Units(distances.count_accepted_by_class(thresholds), pairs, start, (1, 2))
         for rate in rates:
-            variance[rate].append(units.jackknife(_utility_without_one(units, rate, utility_c)))
+            variance[rate].append(units.jackknife(_leave_one_out_utility(units, rate, utility_c)))
     if len(members) < 2:
         return _raise_too_few(len(members), "data sets", "classes") if required else {}
-    return {rate: _average(np.concatenate(found), thresholds, np.array(members)) for rate, found in variance.items()}
+    return {rate: _average(np.concatenate(blocks), thresholds, np.array(members)) for rate, blocks in variance.items()}
 
 
 def _raise_too_few(count: int, members: str, units: str) -> NoReturn:
@@ -157,13 +159,13 @@ def _images_of(distances: PairDistances, classes: Integers, thresholds: Floats) 
     """The images of these classes, a few classes at a time."""
     start, pairs = distances.images.start, distances.pairs_by_image
     sizes = np.diff(start)[classes]
-    block = np.cumsum(sizes) // max(1, ENTRIES_AT_A_TIME // len(thresholds))
-    for number in np.unique(block):
-        some, own_sizes = classes[block == number], sizes[block == number]
-        first, last = start[some[0]], start[some[-1] + 1]
+    block = np.cumsum(sizes) // max(1, ENTRY_CHUNK_SIZE // len(thresholds))
+    for block_index in np.unique(block):
+        block_classes, block_sizes = classes[block == block_index], sizes[block == block_index]
+        first, last = start[block_classes[0]], start[block_classes[-1] + 1]
         counts = distances.count_accepted_by_image(thresholds, slice(first, last))
-        begin = np.cumsum(own_sizes) - own_sizes
-        rows = np.arange(own_sizes.sum()) + np.repeat(start[some] - first - begin, own_sizes)
+        begin = np.cumsum(block_sizes) - block_sizes
+        rows = np.arange(block_sizes.sum()) + np.repeat(start[block_classes] - first - begin, block_sizes)
         yield _Units(
             PairCounts(counts.positive[rows], counts.negative[rows]),
             PairCounts(pairs.positive[first + rows], pairs.negative[first + rows]),
@@ -172,22 +174,22 @@ def _images_of(distances: PairDistances, classes: Integers, thresholds: Floats) 
         )
 
 
-def _utility_without_one(units: _Units, rate: Rate, c: float) -> Floats:
+def _leave_one_out_utility(units: _Units, rate: Rate, c: float) -> Floats:
     accepted, pairs, shared = units.accepted, units.pairs, units.shared
-    tpr = 1.0 if rate == "far" else units.without_one(accepted.positive, pairs.positive, shared[0])
-    far = 0.0 if rate == "frr" else units.without_one(accepted.negative, pairs.negative, shared[1])
+    tpr = 1.0 if rate == "far" else units.leave_one_out_share(accepted.positive, pairs.positive, shared[0])
+    far = 0.0 if rate == "frr" else units.leave_one_out_share(accepted.negative, pairs.negative, shared[1])
     return rate_utility(rate, np.asarray(tpr), 1 - np.asarray(far), c)
 
 
 def _corrected_variance(units: _Units, rate: Rate, c: float, orders: int, variance_by_others: Floats) -> Floats:
     """(T, G) jackknife variance, less what it counts twice, plus that of other classes' images."""
-    variance = units.jackknife(_utility_without_one(units, rate, c))
+    variance = units.jackknife(_leave_one_out_utility(units, rate, c))
     tpr = units.total(units.accepted.positive) / units.total(units.pairs.positive)[:, None]
     tnr = 1 - units.total(units.accepted.negative) / units.total(units.pairs.negative)[:, None]
     by_tpr, by_tnr = utility_gradients(rate, tpr, tnr, c)
     images = units.sizes[:, None].astype(np.float64)
-    twice = 2 * _pair_variance(units, orders) / ((images - 1) * (images - 2))
-    return variance - by_tpr**2 * twice + by_tnr**2 * variance_by_others
+    counted_twice = 2 * _pair_variance(units, orders) / ((images - 1) * (images - 2))
+    return variance - by_tpr**2 * counted_twice + by_tnr**2 * variance_by_others
 
 
 def _pair_variance(units: _Units, orders: int) -> Floats:
@@ -198,13 +200,13 @@ def _pair_variance(units: _Units, orders: int) -> Floats:
     accepted, pairs = units.accepted.positive / orders, (units.pairs.positive / orders)[:, None]
 
     def sums(counts: Floats) -> tuple[Floats, Floats, Floats]:
-        one = units.total(counts) / 2
+        count = units.total(counts) / 2
         sharing = units.total(counts**2 - counts)
-        return one, sharing, one**2 - one - sharing
+        return count, sharing, count**2 - count - sharing
 
-    (one, sharing, disjoint), (all_one, all_sharing, all_disjoint) = sums(accepted), sums(pairs)
+    (count, sharing, disjoint), (all_count, all_sharing, all_disjoint) = sums(accepted), sums(pairs)
     has_disjoint = all_disjoint > 0
-    part = one / all_one - 2 * sharing / all_sharing + disjoint / np.where(has_disjoint, all_disjoint, 1)
+    part = count / all_count - 2 * sharing / all_sharing + disjoint / np.where(has_disjoint, all_disjoint, 1)
     return np.where(has_disjoint, part, 0.0)
 
 
@@ -215,27 +217,27 @@ def _variance_by_others(distances: PairDistances, thresholds: int, pairs: Accept
     both classes, n_c(n_c − 1) n_i(n_i − 1) var_j a_ji = n_c (Σ_j b_ji² − B_ci) − B_ci² + Σ_l a_lc².
     """
     images, classes = distances.images, distances.classes
-    own, other = (
+    query_sizes, item_sizes = (
         np.bincount(images.classes[np.unique(side)], minlength=classes).astype(np.float64)
         for side in (images.query_images, images.item_images)
     )
     negatives = distances.negatives_by_class / images.orders
     drawn = np.bincount(images.classes[distances.drawn_images], minlength=classes)
     first, second = (images.classes[ends].astype(np.int64) for ends in (pairs.first, pairs.second))
-    known = (own[first] > 1) & (other[second] > 1)
-    first, second, index = first[known], second[known], pairs.threshold_index[known]
-    weight = other[second] / (negatives[second] ** 2 * (own[first] - 1) * (other[second] - 1))
+    valid = (query_sizes[first] > 1) & (item_sizes[second] > 1)
+    first, second, index = first[valid], second[valid], pairs.threshold_index[valid]
+    weight = item_sizes[second] / (negatives[second] ** 2 * (query_sizes[first] - 1) * (item_sizes[second] - 1))
 
     def squares(groups: Integers, weight: Floats) -> Floats:
         return _sum_squares(groups, index, weight, thresholds)
 
-    by_image = squares(pairs.first[known] * np.int64(classes) + second, own[first] * weight)
-    by_item = squares(pairs.second[known] * np.int64(classes) + first, weight)
+    by_image = squares(pairs.first[valid] * np.int64(classes) + second, query_sizes[first] * weight)
+    by_item = squares(pairs.second[valid] * np.int64(classes) + first, weight)
     by_class = squares(first * classes + second, weight)
-    each = np.bincount(index, own[first] * weight, minlength=thresholds).cumsum()
-    share = drawn.sum() / max(own[own > 1].sum(), 1)
-    members = np.count_nonzero((other > 1) & (negatives > 0))
-    return np.asarray((by_image - each - by_class + by_item) / max(share * members, 1e-300))
+    diagonal = np.bincount(index, query_sizes[first] * weight, minlength=thresholds).cumsum()
+    share = drawn.sum() / max(query_sizes[query_sizes > 1].sum(), 1)
+    members = np.count_nonzero((item_sizes > 1) & (negatives > 0))
+    return np.asarray((by_image - diagonal - by_class + by_item) / max(share * members, 1e-300))
 
 
 def _sum_squares(groups: Integers, index: Integers, weight: Floats, thresholds: int) -> Floats:

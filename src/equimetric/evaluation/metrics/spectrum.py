@@ -38,7 +38,7 @@ class SingularValues(Detail):
 
 
 def singular_values(vectors: Vectors) -> Tensor:
-    """Of the vectors (N, D) as a matrix, not centred: (min(N, D),) float64, falling.
+    """Singular values of the (N, D) matrix of vectors, not centred: (min(N, D),) float64, falling.
 
     X and the triangle R of X = QR have the same ones. R grows block by block; unlike those of XᵀX, its singular
     values are exact up to rounding, so an unused dimension shows as unused.
@@ -58,9 +58,9 @@ def spectral_decay(values: Tensor, *, reverse: bool = False, drop: int = 0) -> f
     """
     if not 0 <= drop < len(values):
         raise EquimetricError(f"{drop} of {len(values)} singular values cannot be dropped; keep at least one")
-    kept = values.sort(descending=True).values[drop:].double()
-    share = (kept / kept.sum()).clamp(min=MIN_SPECTRUM_SHARE)
-    log_ratio = (share * len(kept)).log()
+    remaining = values.sort(descending=True).values[drop:].double()
+    share = (remaining / remaining.sum()).clamp(min=MIN_SPECTRUM_SHARE)
+    log_ratio = (share * len(remaining)).log()
     return float((share * log_ratio).sum() if reverse else -log_ratio.mean())
 
 

@@ -68,22 +68,22 @@ class PairPotential(Collector):
         super().__init__(sets, options, metrics)
         check_vector_distances(sets, "uniformity")
         self.logarithms = sets.geometry != "cosine" or 4 * max(metric["t"] for metric in metrics) > SUMMED_EXPONENT
-        nothing = torch.full((len(sets.queries),), -torch.inf, dtype=torch.float64, device=sets.queries.device)
+        empty = torch.full((len(sets.queries),), -torch.inf, dtype=torch.float64, device=sets.queries.device)
         self.temperatures: tuple[float, ...] = tuple(dict.fromkeys(metric["t"] for metric in metrics))
-        self.sums = {t: ExactSums(len(nothing), nothing.device) for t in self.temperatures if not self.logarithms}
-        self.log_sums = {t: nothing.clone() for t in self.temperatures if self.logarithms}
+        self.sums = {t: ExactSums(len(empty), empty.device) for t in self.temperatures if not self.logarithms}
+        self.log_sums = {t: empty.clone() for t in self.temperatures if self.logarithms}
 
     def collect(self, tile: Tile) -> None:
         """Add the potentials of the tile; excluded pairs have none."""
         parts = _cached_rows(tile.similarity)
 
-        def sum_rows(some: slice) -> list[Tensor]:
-            potentials = self._potentials(tile.select_rows(some).distance())
+        def sum_rows(rows: slice) -> list[Tensor]:
+            potentials = self._potentials(tile.select_rows(rows).distance())
             return [values.logsumexp(1) if self.logarithms else values.sum(dim=1).double() for values in potentials]
 
-        for some, found in zip(parts, parallel_map(sum_rows, parts), strict=True):
-            for t, terms in zip(self.temperatures, found, strict=True):
-                self._add(t, tile.rows[some], terms)
+        for rows, sums in zip(parts, parallel_map(sum_rows, parts), strict=True):
+            for t, terms in zip(self.temperatures, sums, strict=True):
+                self._add(t, tile.rows[rows], terms)
 
     def _potentials(self, distance: Tensor) -> Iterator[Tensor]:
         """e^{−t d²} of these distances for each t, or its logarithm."""
@@ -104,19 +104,19 @@ class PairPotential(Collector):
 
     def collect_strip(self, strip: Strip) -> None:
         """Pairs with later queries also count for these."""
-        parts, own = _cached_rows(strip.similarity), strip.num_own_columns
-        later = strip.similarity.new_zeros(len(self.temperatures), len(strip.items) - own, dtype=torch.float64)
+        parts, num_own = _cached_rows(strip.similarity), strip.num_own_columns
+        later = strip.similarity.new_zeros(len(self.temperatures), len(strip.items) - num_own, dtype=torch.float64)
 
-        def sum_both(some: slice) -> list[tuple[Tensor, Tensor]]:
-            distance = strip.matrix.distance(strip.similarity[some], strip.queries[some])
-            return [(values.sum(dim=1), values[:, own:].sum(dim=0)) for values in self._potentials(distance)]
+        def sum_both(rows: slice) -> list[tuple[Tensor, Tensor]]:
+            distance = strip.matrix.distance(strip.similarity[rows], strip.queries[rows])
+            return [(values.sum(dim=1), values[:, num_own:].sum(dim=0)) for values in self._potentials(distance)]
 
-        for some, found in zip(parts, parallel_map(sum_both, parts), strict=True):
-            for t, total, (row_sums, column_sums) in zip(self.temperatures, later, found, strict=True):
-                self._add(t, strip.queries[some], row_sums.double())
+        for rows, sums in zip(parts, parallel_map(sum_both, parts), strict=True):
+            for t, total, (row_sums, column_sums) in zip(self.temperatures, later, sums, strict=True):
+                self._add(t, strip.queries[rows], row_sums.double())
                 total += column_sums
         for t, total in zip(self.temperatures, later, strict=True):
-            self._add(t, strip.items[own:], total)
+            self._add(t, strip.items[num_own:], total)
 
     def partial(self, rows: Tensor) -> Any:
         """The sums of all queries, or the logarithms of these."""
@@ -127,8 +127,8 @@ class PairPotential(Collector):
         added, rows, logarithms = partial
         for sums, others in zip(self.sums.values(), added, strict=True):
             sums.merge(others)
-        for log_sums, found in zip(self.log_sums.values(), logarithms, strict=True):
-            log_sums[rows] = found
+        for log_sums, row_logarithms in zip(self.log_sums.values(), logarithms, strict=True):
+            log_sums[rows] = row_logarithms
 
     def uniformity(self, t: float = 2.0) -> float:
         """Log mean e^{−t d²} over the pairs: lower is more even."""
@@ -139,31 +139,31 @@ class PairPotential(Collector):
         return math.log(math.fsum(self.sums[t].total().tolist()) / pairs)
 
     def by_class(self, metric: Metric) -> ClassPotentials:
-        """Of one set: the potentials of each class, in all and within it."""
+        """The potentials of each class of one set, over all its pairs and within it."""
         classes, count, t = self.sets.query_classes, len(self.sets.class_labels), metric["t"]
         sums = self.log_sums[t].exp() if self.logarithms else self.sums[t].total()
         potential = torch.zeros(count, dtype=torch.float64, device=classes.device).index_add_(0, classes, sums)
         within = torch.zeros_like(potential)
-        for number, block in distances_within_classes(self.sets.queries, classes, self.sets.queries, classes):
-            within[number] += torch.exp(-t * block.square()).sum()
+        for class_index, block in distances_within_classes(self.sets.queries, classes, self.sets.queries, classes):
+            within[class_index] += torch.exp(-t * block.square()).sum()
         sizes = classes.bincount(minlength=count).double()
-        found = potential, within - sizes, sizes * (len(classes) - 1), sizes * (sizes - 1)
-        return ClassPotentials(metric.name, *(values.cpu().numpy() for values in found))
+        totals = potential, within - sizes, sizes * (len(classes) - 1), sizes * (sizes - 1)
+        return ClassPotentials(metric.name, *(values.cpu().numpy() for values in totals))
 
 
 def _resample(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
     """Log mean e^{−t d²} where pairs inside class c count w_c times, those of two classes to first order in both."""
-    found = evaluation.detail(ClassPotentials, metric.name)
-    if found is None:
+    potentials = evaluation.detail(ClassPotentials, metric.name)
+    if potentials is None:
         return None
-    present = np.flatnonzero(found.pairs)
-    within, total = found.within[present], found.potential[present]
-    pairs_within, pairs = found.pairs_within[present], found.pairs[present]
+    present = np.flatnonzero(potentials.pairs)
+    within, total = potentials.within[present], potentials.potential[present]
+    pairs_within, pairs = potentials.pairs_within[present], potentials.pairs[present]
 
     def of_weights(weights: Floats) -> Floats:
-        twice = 2 * weights - 1
-        potential = weights @ within + twice @ (total - within)
-        return np.asarray(np.log(potential / (weights @ pairs_within + twice @ (pairs - pairs_within))))
+        pair_weights = 2 * weights - 1
+        potential = weights @ within + pair_weights @ (total - within)
+        return np.asarray(np.log(potential / (weights @ pairs_within + pair_weights @ (pairs - pairs_within))))
 
     return shift_to_value(evaluation[metric.name], ClassStatistic(present, of_weights))
 

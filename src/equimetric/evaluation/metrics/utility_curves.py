@@ -24,7 +24,7 @@ from equimetric.evaluation.evidence import Detail
 from equimetric.ops.blocks import slices
 
 __all__ = [
-    "CLASSES_AT_A_TIME",
+    "CLASS_CHUNK_SIZE",
     "SCORE_NAMES",
     "Consistency",
     "Noise",
@@ -38,7 +38,7 @@ __all__ = [
     "utility_gradients",
 ]
 
-CLASSES_AT_A_TIME = 1024
+CLASS_CHUNK_SIZE = 1024
 Rate = Literal["both", "far", "frr"]
 SCORE_NAMES: dict[Rate, str] = {"both": "opis", "far": "opis_far", "frr": "opis_frr"}
 
@@ -104,7 +104,7 @@ class Consistency(Detail):
         return self._unbiased_score(check_share(epsilon))
 
     def standard_error(self, epsilon: float | None = None) -> float:
-        """Of OPIS, or of ε-OPIS, due to sampled rows; 0 if all pairs were compared."""
+        """Standard error of OPIS, or of ε-OPIS, due to sampled rows; 0 if all pairs were compared."""
         if not self.halves:
             return 0.0
         share = None if epsilon is None else check_share(epsilon)
@@ -113,7 +113,7 @@ class Consistency(Detail):
 
     @property
     def mean_utility(self) -> Floats:
-        """Of each member over the range, (T,)."""
+        """Mean utility of each member over the range, (T,)."""
         return average_over_range(self.utility, self.thresholds)
 
     @property
@@ -173,8 +173,8 @@ class Consistency(Detail):
             *noise,
             f"  10%-OPIS  {1e3 * self.epsilon_opis():8.3f} ×10⁻³{self._error_note(0.1)}",
             *(
-                f"  {kind}     {', '.join(f'{name} ({value:.3f})' for name, value in some.items())}"
-                for kind, some in (("best ", self.best(3)), ("worst", self.worst(3)))
+                f"  {kind}     {', '.join(f'{name} ({value:.3f})' for name, value in utilities.items())}"
+                for kind, utilities in (("best ", self.best(3)), ("worst", self.worst(3)))
             ),
         ]
         if self.sampled is not None:
@@ -195,7 +195,7 @@ class Consistency(Detail):
     def _inconsistency(self, utility: Floats, share: float | None) -> float:
         if share is None:
             mean, squares = utility.mean(axis=0), np.zeros(utility.shape[1])
-            for block in slices(len(utility), CLASSES_AT_A_TIME):
+            for block in slices(len(utility), CLASS_CHUNK_SIZE):
                 squares += ((utility[block] - mean) ** 2).sum(axis=0)
             return float(average_over_range(squares / len(utility), self.thresholds))
         count = group_size(share, len(utility))
@@ -244,7 +244,7 @@ def average_over_range(values: Floats, thresholds: Floats) -> Floats:
 
 
 def group_size(share: float, members: int) -> int:
-    """How many members are the best, or the worst, ε."""
+    """Number of members in the best, or the worst, ε."""
     return max(1, math.floor(share * members + 0.5))
 
 

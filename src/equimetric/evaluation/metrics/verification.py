@@ -17,6 +17,7 @@ from equimetric.evaluation.metrics.roc import (
     class_rates,
     equal_error_rate,
     far_and_frr,
+    interpolate_equal_error,
     roc_at,
     tar_at_far,
 )
@@ -28,7 +29,7 @@ from equimetric.evaluation.resampling.class_statistics import (
 )
 from equimetric.evaluation.result import Evaluation
 
-__all__ = ["AcceptRate", "ClassNegatives", "ClassRoc", "DistanceHistogram", "EqualErrorThreshold"]
+__all__ = ["AcceptRate", "ClassNegatives", "ClassRoc", "DistanceHistogram", "EqualErrorThreshold", "distance_histogram"]
 
 PLOTTED_POINTS = 512
 CLASS_POINTS = 64
@@ -100,11 +101,16 @@ def _curves(evidence: Evidence) -> tuple[Detail, ...]:
 def _plot_curves(distances: PairDistances) -> tuple[Detail, ...]:
     shares = np.append(0.0, np.geomspace(1 / distances.negatives, 1, PLOTTED_POINTS // 2))
     curve = roc_at(distances, _thresholds_along(distances, shares, PLOTTED_POINTS // 2))
+    return curve, distance_histogram(distances)
+
+
+def distance_histogram(distances: PairDistances) -> DistanceHistogram:
+    """Pairs in 100 bins of equal width between the smallest and the largest distance."""
     operating = distances.operating_distances
     edges = np.linspace(operating[0], operating[-1], PLOTTED_BINS + 1)
     counts = distances.count_accepted(edges)
     positive, negative = (np.diff(np.append(0.0, count[1:])) for count in (counts.positive, counts.negative))
-    return curve, DistanceHistogram(edges, positive, negative)
+    return DistanceHistogram(edges, positive, negative)
 
 
 def _class_curves(evidence: Evidence) -> ClassRoc:
@@ -126,8 +132,8 @@ def _thresholds_along(distances: PairDistances, shares: Floats, points: int) -> 
     """Thresholds at these shares of the negative pairs, and at evenly spaced operating distances."""
     negative = distances.negative_distance((shares * (distances.negatives - 1)).astype(np.int64))
     operating = distances.operating_distances
-    evenly = operating[np.linspace(0, len(operating) - 1, points).astype(np.int64)]
-    return np.unique(np.concatenate([negative, evenly]))
+    even = operating[np.linspace(0, len(operating) - 1, points).astype(np.int64)]
+    return np.unique(np.concatenate([negative, even]))
 
 
 def _resample_curves(
@@ -160,16 +166,6 @@ def _area(far: Floats, tar: Floats) -> Floats:
     return np.asarray((np.diff(far, axis=1) * (tar[:, 1:] + tar[:, :-1]) / 2).sum(axis=1))
 
 
-def _equal_rates(far: Floats, tar: Floats) -> Floats:
-    """(B,) where FAR = FRR, interpolated between the last point below and the first above."""
-    excess = far + tar - 1
-    above = np.argmax(excess >= 0, axis=1)
-    rows, below = np.arange(len(far)), np.maximum(above - 1, 0)
-    step = excess[rows, above] - excess[rows, below]
-    share = -excess[rows, below] / np.where(step > 0, step, 1)
-    return np.asarray(far[rows, below] + share * (far[rows, above] - far[rows, below]))
-
-
 def _resample_negative_pairs(metric: Metric, evaluation: Evaluation) -> ClassStatistic | None:
     counts = evaluation.detail(ClassNegatives)
     if counts is None or evaluation.multi_label:
@@ -188,7 +184,7 @@ def _auc(_: Metric, evidence: Evidence) -> Score:
     higher_is_better=False,
     examples=("eer",),
     collectors=(PairDistances,),
-    resample=_resample_curves(_equal_rates),
+    resample=_resample_curves(interpolate_equal_error),
     multi_label=True,
 )
 def _eer(_: Metric, evidence: Evidence) -> Score:
@@ -211,7 +207,7 @@ def _tar(metric: Metric, evidence: Evidence) -> Score:
     """True accept rate at a false accept rate of at most F."""
     distances = evidence[PairDistances]
     point = tar_at_far(distances, metric["far"])
-    per_class = torch.from_numpy(1 - class_rates(distances, point.threshold, strict=True).frr)
+    per_class = torch.from_numpy(1 - class_rates(distances, point.threshold, strictly_below=True).frr)
     detail = AcceptRate(metric.name, point.threshold, point.far, distances.exact_far)
     return Score(point.tar, per_class=per_class, details=(*_curves(evidence), detail))
 

@@ -3,7 +3,7 @@
 Knows the tasks of the engine's scan and nothing of metrics.
 
 * `packing`   objects as bytes, their large arrays out of band; `tasks` packs what a scan needs
-* `runners`   who reads the tiles, by the options `jobs` and `engine`
+* `runners`   the runner for the options `jobs` and `engine`
 * `local`     worker processes; `worker` is what they run
 * `cluster`   Ray tasks
 """

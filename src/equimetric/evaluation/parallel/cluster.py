@@ -1,4 +1,4 @@
-"""Ray tasks: each reads a range of bands on some machine of a cluster, and returns what it has read.
+"""Ray tasks: each reads a range of bands on a machine of the cluster, and returns its partial results.
 
 Embeddings in memory go into Ray's object store, once for every machine. Those that are mapped from a file stay there:
 all machines must find it under the same path.
@@ -19,35 +19,35 @@ from equimetric.evaluation.parallel.tasks import pack_task, unpack_task
 from equimetric.ray_clusters import connect_ray
 from equimetric.threads import use_threads
 
-__all__ = ["read_bands", "read_on_cluster"]
+__all__ = ["read_bands", "run_on_ray"]
 
 RANGES_PER_JOB = 4
 """Each returns all its counts, so there are fewer than on one machine."""
 RETRIES = 2
 
 
-def read_on_cluster(task: ScanTask, advance: Callable[[int], None], *, jobs: int | None) -> None:
+def run_on_ray(task: ScanTask, advance: Callable[[int], None], *, jobs: int | None) -> None:
     """Read all bands in up to `jobs` tasks at a time, by default one for every CPU of the cluster, and merge them."""
     content, buffers = pack_task(task)
     with connect_ray(jobs) as ray:
         jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        waiting = task.plan.split_bands(jobs * RANGES_PER_JOB)[::-1]
+        pending = task.plan.split_bands(jobs * RANGES_PER_JOB)[::-1]
         offsets = [address(part) % ALIGNMENT for part in buffers]
         stored = [_store(ray, part, offset) for part, offset in zip(buffers, offsets, strict=True)]
         submit = ray.remote(num_cpus=1, max_retries=RETRIES)(read_bands).remote
         running: dict[Any, range] = {}
         try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    band_range = waiting.pop()
+            while pending or running:
+                while pending and len(running) < jobs:
+                    band_range = pending.pop()
                     running[submit(content, band_range, offsets, *stored)] = band_range
                 done, _ = ray.wait(list(running))
                 task.merge(unpack(*_result(ray, done[0])))
                 advance(task.plan.count_tiles(running.pop(done[0])))
         finally:
-            for one in running:
+            for reference in running:
                 with suppress(ray.exceptions.RayError):
-                    ray.cancel(one, force=True)
+                    ray.cancel(reference, force=True)
 
 
 def _store(ray: Any, part: Bytes, offset: int) -> Any:
@@ -64,10 +64,10 @@ def read_bands(
     content: bytes, band_range: range, offsets: list[int], *stored: Bytes | int
 ) -> tuple[bytes, list[Bytes]]:
     """What the collectors of a packed task read of a range of its bands, packed; `stored` begin at their offsets."""
-    arrays = [np.zeros(one, np.uint8) if isinstance(one, int) else one for one in stored]
+    arrays = [np.zeros(part, np.uint8) if isinstance(part, int) else part for part in stored]
     task = unpack_task(content, [array[offset:] for array, offset in zip(arrays, offsets, strict=True)])
     with use_threads(1):
-        task.read_in_other_process(band_range, lambda _: None)
+        task.run_in_worker(band_range, lambda _: None)
     return pack(task.partials())
 
 

@@ -1,6 +1,6 @@
 """Worker processes on this machine: they map the task from a temporary file and read ranges of its bands.
 
-Each worker takes the next range when it is done with one, and hands over all it has read at the end. Arrays of the
+Each worker takes the next range when it is done with one, and returns its partial results at the end. Arrays of the
 task, the embeddings in memory among them, are in memory once for all workers; those that are mapped from a file are not
 copied at all.
 """
@@ -22,23 +22,23 @@ from equimetric.evaluation.parallel.packing import ALIGNMENT, Bytes, address, un
 from equimetric.evaluation.parallel.tasks import pack_task
 from equimetric.workers import WorkerEnded, WorkerProcess
 
-__all__ = ["read_in_processes", "write_spool"]
+__all__ = ["run_local_workers", "write_spool"]
 
 RANGES_PER_JOB = 16
-"""So many that no worker waits long for the last one."""
+"""Enough ranges that no worker waits long for the last one."""
 MODULE = "equimetric.evaluation.parallel.worker"
 
 Event = tuple[str, Any]
 
 
-def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: int) -> None:
+def run_local_workers(task: ScanTask, advance: Callable[[int], None], *, jobs: int) -> None:
     """Read all bands in up to `jobs` worker processes, of one thread each, and merge what they have read."""
     band_ranges = task.plan.split_bands(jobs * RANGES_PER_JOB)
-    waiting: queue.SimpleQueue[range] = queue.SimpleQueue()
+    pending: queue.SimpleQueue[range] = queue.SimpleQueue()
     for band_range in band_ranges:
-        waiting.put(band_range)
+        pending.put(band_range)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    handing_over = threading.Lock()
+    handover_lock = threading.Lock()
     with ExitStack() as stack:
         spool = stack.enter_context(tempfile.TemporaryFile(prefix="equimetric-"))
         content, buffers = pack_task(task)
@@ -49,41 +49,41 @@ def read_in_processes(task: ScanTask, advance: Callable[[int], None], *, jobs: i
         for _ in range(min(jobs, len(band_ranges))):
             workers.append(stack.enter_context(WorkerProcess(MODULE, descriptors=[spool.fileno()])))
         for worker in workers:
-            args = worker, start, waiting, events, handing_over
+            args = worker, start, pending, events, handover_lock
             threading.Thread(target=_serve, args=args, daemon=True).start()
-        left = len(workers)
-        while left:
-            kind, found = events.get()
+        num_running = len(workers)
+        while num_running:
+            kind, payload = events.get()
             if kind == "tiles":
-                advance(found)
+                advance(payload)
             elif kind == "error":
-                raise found
+                raise payload
             else:
-                task.merge(unpack(*found))
-                handing_over.release()
-                left -= 1
+                task.merge(unpack(*payload))
+                handover_lock.release()
+                num_running -= 1
 
 
 def _serve(
     worker: WorkerProcess,
     start: Sequence[bytes],
-    waiting: queue.SimpleQueue[range],
+    pending: queue.SimpleQueue[range],
     events: queue.SimpleQueue[Event],
-    handing_over: threading.Lock,
+    handover_lock: threading.Lock,
 ) -> None:
-    """Keep a worker busy, and forward what it says to the thread that waits for events."""
+    """Keep a worker busy, and forward its messages to the thread that waits for events."""
     try:
         worker.send([b"start", *start])
-        while not waiting.empty():
+        while not pending.empty():
             try:
-                band_range = waiting.get_nowait()
+                band_range = pending.get_nowait()
             except queue.Empty:
                 break
             worker.send([b"read", pickle.dumps(band_range)])
             while (message := _receive(worker))[0] == b"tiles":
                 events.put(("tiles", int.from_bytes(message[1], "little")))
         # One at a time: partials may be large.
-        handing_over.acquire()
+        handover_lock.acquire()
         worker.send([b"hand over"])
         _, content, *buffers = _receive(worker)
         events.put(("partials", (content, buffers)))

@@ -1,4 +1,4 @@
-"""Objects as bytes for our other processes; large arrays are kept out of band, to be shared or mapped."""
+"""Objects as bytes for other processes; large arrays are kept out of band, to be shared or mapped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TensorPickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO, read_only: AbstractSet[int] = frozenset()) -> None:
         super().__init__(file, protocol=5, buffer_callback=self.keep)
-        self.read_only, self.buffers, self.found = read_only, list[Bytes](), list[Tensor]()
+        self.read_only, self.buffers, self.tensors = read_only, list[Bytes](), list[Tensor]()
 
     def keep(self, buffer: pickle.PickleBuffer) -> bool:
         """Whether the bytes stay in the stream."""
@@ -47,7 +47,7 @@ class TensorPickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """How tensors are rebuilt; classes and functions of a script are not found by other processes."""
         if type(obj) is Tensor:
-            self.found.append(obj)
+            self.tensors.append(obj)
             content = obj.detach().contiguous().as_strided((obj.numel(),), (1,)).view(torch.uint8).numpy()
             return _rebuild, (
                 content,
@@ -71,7 +71,7 @@ class TensorPickler(pickle.Pickler):
 
 
 def script_error(name: str) -> str:
-    """The error for something that only the caller's script knows."""
+    """The error message for a name that only the caller's script defines."""
     return (
         f"{name!r} is defined in the script itself, where other processes do not find it; put it into a module that "
         "can be imported, or use one process"
@@ -86,7 +86,7 @@ def pack(obj: Any, read_only: Any = None) -> tuple[bytes, list[Bytes]]:
     read_only_pickler = TensorPickler(io.BytesIO())
     read_only_pickler.dump(read_only)
     stream = io.BytesIO()
-    pickler = TensorPickler(stream, {id(tensor) for tensor in read_only_pickler.found})
+    pickler = TensorPickler(stream, {id(tensor) for tensor in read_only_pickler.tensors})
     pickler.dump(obj)
     return stream.getvalue(), pickler.buffers
 

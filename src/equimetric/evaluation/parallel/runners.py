@@ -1,10 +1,10 @@
-"""Who reads the tiles of a scan: this process, several on this machine, or a Ray cluster."""
+"""How the tiles of a scan are read: in this process, in several on this machine, or on a Ray cluster."""
 
 from functools import partial
 from typing import Literal, get_args
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.evaluation.engine.scan import Runner, read_in_this_process
+from equimetric.evaluation.engine.scan import Runner, run_in_process
 
 __all__ = ["EngineName", "choose_runner"]
 
@@ -18,11 +18,11 @@ def choose_runner(jobs: int | None, engine: EngineName) -> Runner:
     if jobs is not None and jobs < 1:
         raise EquimetricError(f"jobs is {jobs}; give the number of processes, at least 1")
     if engine == "ray":
-        from equimetric.evaluation.parallel.cluster import read_on_cluster
+        from equimetric.evaluation.parallel.cluster import run_on_ray
 
-        return partial(read_on_cluster, jobs=jobs)
+        return partial(run_on_ray, jobs=jobs)
     if jobs is None or jobs == 1:
-        return read_in_this_process
-    from equimetric.evaluation.parallel.local import read_in_processes
+        return run_in_process
+    from equimetric.evaluation.parallel.local import run_local_workers
 
-    return partial(read_in_processes, jobs=jobs)
+    return partial(run_local_workers, jobs=jobs)

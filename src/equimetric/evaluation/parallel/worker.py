@@ -16,7 +16,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.scan import ScanTask
 from equimetric.evaluation.parallel.packing import pack
 from equimetric.evaluation.parallel.tasks import unpack_task
-from equimetric.progress import report_progress
+from equimetric.progress import set_progress_output
 from equimetric.workers import Message, serve_parent
 
 __all__ = ["main"]
@@ -27,7 +27,7 @@ Send = Callable[[Message], None]
 
 
 class BandReader:
-    """Executes what the parent says: start, read, hand over."""
+    """Executes the messages of the parent: start, read, hand over."""
 
     def __init__(self) -> None:
         self.task: ScanTask | None = None
@@ -66,22 +66,22 @@ def _open_task(start: bytearray, content: bytearray) -> ScanTask:
 def _read(task: ScanTask, band_range: range, send: Send) -> None:
     tiles, last = 0, time.monotonic()
 
-    def advance(number: int) -> None:
+    def advance(count: int) -> None:
         nonlocal tiles, last
-        tiles += number
+        tiles += count
         if time.monotonic() - last > SECONDS_BETWEEN_REPORTS:
             send([b"tiles", tiles.to_bytes(8, "little")])
             tiles, last = 0, time.monotonic()
 
-    task.read_in_other_process(band_range, advance)
+    task.run_in_worker(band_range, advance)
     send([b"tiles", tiles.to_bytes(8, "little")])
     send([b"done"])
 
 
 def main() -> None:
-    """Serve the parent until it is done, or gone."""
+    """Serve the parent until it finishes or exits."""
     torch.set_num_threads(1)
-    report_progress("nothing")  # The parent shows the progress.
+    set_progress_output("nothing")  # The parent shows the progress.
     warnings.simplefilter("ignore")  # The parent has shown the same warnings.
     serve_parent(BandReader().handle)
 

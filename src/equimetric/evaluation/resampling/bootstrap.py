@@ -18,8 +18,9 @@ import numpy as np
 
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
-from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, ClassStatistic, class_statistic
+from equimetric.evaluation.resampling.class_statistics import WEIGHT_CHUNK_SIZE, ClassStatistic, class_statistic
 from equimetric.evaluation.result import Evaluation
+from equimetric.intervals import check_confidence
 from equimetric.ops.blocks import slices
 from equimetric.seeding import derive_seed
 
@@ -62,15 +63,15 @@ def resample_both(first: ClassStatistic, second: ClassStatistic, draws: int, see
     """Both statistics under the same draws, (draws,) each."""
     values = np.empty((2, draws))
     generator = np.random.default_rng(derive_seed(seed, "bootstrap"))
-    for some, weights in _draw_weights(len(first.classes), draws, generator):
-        values[0, some] = first.of_weights(weights)
-        values[1, some] = values[0, some] if second is first else second.of_weights(weights)
+    for rows, weights in _draw_weights(len(first.classes), draws, generator):
+        values[0, rows] = first.of_weights(weights)
+        values[1, rows] = values[0, rows] if second is first else second.of_weights(weights)
     return values[0], values[1]
 
 
 def _draw_weights(classes: int, draws: int, generator: np.random.Generator) -> Iterator[tuple[slice, Floats]]:
     """How often each class is among `classes` drawn with replacement: blocks (B, classes) of `draws` in all."""
-    for block in slices(draws, max(1, DRAWN_AT_A_TIME // classes)):
+    for block in slices(draws, max(1, WEIGHT_CHUNK_SIZE // classes)):
         rows = block.stop - block.start
         drawn = generator.integers(classes, size=(rows, classes)) + classes * np.arange(rows)[:, None]
         yield block, np.bincount(drawn.ravel(), minlength=rows * classes).reshape(rows, classes).astype(np.float64)
@@ -84,7 +85,6 @@ def percentile_interval(values: Floats, confidence: float) -> tuple[float, float
 
 def check_resampling(confidence: float, draws: int) -> None:
     """Raise an error for options that give no interval."""
-    if not 0 < confidence < 1:
-        raise EquimetricError(f"confidence is {confidence}; it must lie between 0 and 1, such as 0.95")
+    check_confidence(confidence)
     if draws < 2:
         raise EquimetricError(f"draws is {draws}; an interval needs at least 2, and a few thousand to be stable")

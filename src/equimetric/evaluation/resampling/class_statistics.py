@@ -15,7 +15,7 @@ from equimetric.evaluation.families import METRICS, Metric
 from equimetric.evaluation.result import Evaluation
 
 __all__ = [
-    "DRAWN_AT_A_TIME",
+    "WEIGHT_CHUNK_SIZE",
     "ClassStatistic",
     "class_statistic",
     "mean_over_class_pairs",
@@ -26,7 +26,7 @@ __all__ = [
     "shift_to_value",
 ]
 
-DRAWN_AT_A_TIME = 2**22
+WEIGHT_CHUNK_SIZE = 2**22
 """Most weights in memory at once."""
 
 
@@ -63,8 +63,8 @@ def _find_statistic(evaluation: Evaluation, name: str) -> ClassStatistic | None:
     if scores is not None:
         statistic = mean_over_queries(scores, evaluation.memberships, len(evaluation.class_labels))
         # A query without any label has a score where lone ones count as zero, but no class.
-        without = np.setdiff1d(np.arange(evaluation.queries), evaluation.memberships[0].numpy())
-        return statistic if scores[without].isnan().all() else shift_to_value(evaluation[name], statistic)
+        unlabelled = np.setdiff1d(np.arange(evaluation.queries), evaluation.memberships[0].numpy())
+        return statistic if scores[unlabelled].isnan().all() else shift_to_value(evaluation[name], statistic)
     metric = Metric.parse(name)
     if metric.macro:
         return mean_over_classes(evaluation.score_per_class[name])
@@ -77,24 +77,24 @@ def mean_over_queries(scores: Tensor, memberships: tuple[Tensor, Tensor], count:
 
     A query of m classes, in the list of all queries and their classes, counts 1/m for each.
     """
-    query, number = (part.cpu().numpy() for part in memberships)
+    query, class_index = (part.cpu().numpy() for part in memberships)
     score, share = scores.cpu().numpy()[query], 1 / np.maximum(np.bincount(query), 1)[query]
-    counted = ~np.isnan(score)
-    number, score, share = number[counted], score[counted], share[counted]
-    sizes: Floats = np.bincount(number, weights=share, minlength=count).astype(np.float64)
-    sums: Floats = np.bincount(number, weights=score * share, minlength=count).astype(np.float64)
+    valid = ~np.isnan(score)
+    class_index, score, share = class_index[valid], score[valid], share[valid]
+    sizes: Floats = np.bincount(class_index, weights=share, minlength=count).astype(np.float64)
+    sums: Floats = np.bincount(class_index, weights=score * share, minlength=count).astype(np.float64)
     return _ratio(sums, sizes)
 
 
 def median_over_queries(scores: Tensor, memberships: tuple[Tensor, Tensor], count: int) -> ClassStatistic:
     """The median of the queries' scores, each with the weight of its class, 1/m of it for each of m classes."""
-    query, number = (part.cpu().numpy() for part in memberships)
+    query, class_index = (part.cpu().numpy() for part in memberships)
     score, share = scores.cpu().numpy()[query], 1 / np.maximum(np.bincount(query), 1)[query]
     order = np.argsort(score, kind="stable")
     order = order[~np.isnan(score[order])]
-    score, number, share = score[order], number[order], share[order]
-    present = np.flatnonzero(np.bincount(number, minlength=count))
-    column = np.searchsorted(present, number)
+    score, class_index, share = score[order], class_index[order], share[order]
+    present = np.flatnonzero(np.bincount(class_index, minlength=count))
+    column = np.searchsorted(present, class_index)
 
     def of_weights(weights: Floats) -> Floats:
         medians = np.empty(len(weights))

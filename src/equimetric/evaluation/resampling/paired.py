@@ -9,7 +9,7 @@ import numpy as np
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.arrays import Floats
 from equimetric.evaluation.resampling.bootstrap import check_resampling, percentile_interval, resample_both
-from equimetric.evaluation.resampling.class_statistics import DRAWN_AT_A_TIME, class_statistic
+from equimetric.evaluation.resampling.class_statistics import WEIGHT_CHUNK_SIZE, class_statistic
 from equimetric.evaluation.result import Evaluation
 from equimetric.ops.blocks import slices
 from equimetric.seeding import derive_seed
@@ -52,7 +52,9 @@ class PairedComparison(Mapping[str, PairedDifference]):
 
     def to_dict(self) -> dict[str, Any]:
         """All differences in plain types, ready for JSON."""
-        metrics = {name: {"difference": found.difference, **asdict(found)} for name, found in self.items()}
+        metrics = {
+            name: {"difference": difference.difference, **asdict(difference)} for name, difference in self.items()
+        }
         return {"metrics": metrics, "confidence": self.confidence, "draws": self.draws}
 
     def __getitem__(self, name: str) -> PairedDifference:
@@ -68,9 +70,9 @@ class PairedComparison(Mapping[str, PairedDifference]):
         width = max(map(len, self))
         heading = f"{'':<{width}}     first     other    difference  [{self.confidence:.0%} interval]          p"
         lines = [
-            f"{name:<{width}}  {found.first:8.4f}  {found.other:8.4f}  {found.difference:+12.4f}  "
-            f"[{found.low:+.4f}, {found.high:+.4f}]  {found.p_value:.4f}"
-            for name, found in self.items()
+            f"{name:<{width}}  {paired.first:8.4f}  {paired.other:8.4f}  {paired.difference:+12.4f}  "
+            f"[{paired.low:+.4f}, {paired.high:+.4f}]  {paired.p_value:.4f}"
+            for name, paired in self.items()
         ]
         return "\n".join([heading, *lines])
 
@@ -133,11 +135,11 @@ def _sign_flips(difference: Floats, draws: int, seed: int) -> float:
     """Share of sign patterns σ, the observed one included, with |Σ σ_c d_c| ≥ |Σ d_c|."""
     generator = np.random.default_rng(derive_seed(seed, "sign flips"))
     # Sums that are equal in decimal may differ in their last bits.
-    least = abs(float(difference.sum())) - 1e-12 * float(np.abs(difference).sum())
+    observed = abs(float(difference.sum())) - 1e-12 * float(np.abs(difference).sum())
     extreme = 1
-    for block in slices(draws, max(1, DRAWN_AT_A_TIME // len(difference))):
+    for block in slices(draws, max(1, WEIGHT_CHUNK_SIZE // len(difference))):
         signs = generator.choice([-1.0, 1.0], size=(block.stop - block.start, len(difference)))
-        extreme += int((np.abs(signs @ difference) >= least).sum())
+        extreme += int((np.abs(signs @ difference) >= observed).sum())
     return extreme / (1 + draws)
 
 

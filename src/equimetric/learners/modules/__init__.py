@@ -1,1 +1,1 @@
-"""What several learners are made of: slices, decorrelation, teachers and queues, clusters of the training set."""
+"""Building blocks of learners: slices, decorrelation, teachers and queues, clusters of the training set."""

@@ -1,4 +1,4 @@
-"""Learners whose network has further heads beside the one that is evaluated."""
+"""Learners whose network has further heads besides the one that is evaluated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MultiHeadLearner(SingleNetworkLearner):
         return self.normalize(outputs[CLASS])
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Every head by itself."""
+        """Every head alone."""
         return {name: unit(outputs[name]) for name in (CLASS, *self.heads)}
 
     def training_only(self) -> Iterable[nn.Module]:

@@ -14,7 +14,7 @@ __all__ = ["MultiNetworkLearner"]
 
 
 class MultiNetworkLearner(Learner):
-    """A learner with several networks: how images get in, features, freeze plans."""
+    """A learner with several networks: their inputs, features and freeze plans."""
 
     def __init__(self, networks: Iterable[EmbeddingNetwork]) -> None:
         super().__init__()
@@ -31,8 +31,8 @@ class MultiNetworkLearner(Learner):
 
     def frozen_backbone(self) -> Backbone | None:
         """The one backbone there is; None where each network has its own."""
-        found = [network.backbone for network in self.network_list if network.backbone is not None]
-        return found[0] if len(found) == 1 else None
+        backbones = [network.backbone for network in self.network_list if network.backbone is not None]
+        return backbones[0] if len(backbones) == 1 else None
 
     def features(self, images: Tensor, stage: str | None = None) -> Tensor:
         """Features of the first network's backbone."""

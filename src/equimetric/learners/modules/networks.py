@@ -1,4 +1,4 @@
-"""What learners do with networks and objectives: terms of a batch, parameter groups, features of a stage."""
+"""Helpers for networks and objectives of learners: terms of a batch, parameter groups, features of a stage."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def objective_terms(
     With `references` the rows are compared with these embeddings of the same batch, and not among themselves.
     """
     chosen = batch.labels if labels is None else labels
-    given: dict[str, Tensor] = {} if batch.weight is None else {"sample_weight": batch.weight}
+    options: dict[str, Tensor] = {} if batch.weight is None else {"sample_weight": batch.weight}
     if references is not None:
-        given |= {"reference_embeddings": references, "reference_labels": chosen}
-        given |= {} if batch.weight is None else {"reference_weight": batch.weight}
-    terms: dict[str, Tensor] = objective.terms(embedding, chosen, index=batch.index, **given)
+        options |= {"reference_embeddings": references, "reference_labels": chosen}
+        options |= {} if batch.weight is None else {"reference_weight": batch.weight}
+    terms: dict[str, Tensor] = objective.terms(embedding, chosen, index=batch.index, **options)
     for name, value in terms.items():
         if value.ndim:
             raise EquimetricError(
@@ -45,7 +45,7 @@ def objective_terms(
 
 
 def require_loss(objective: Objective | ObjectiveSum, kind: type[Loss], name: str) -> Loss:
-    """The loss of an objective, where it is the one that the paper of the learner of this name trains members with."""
+    """The loss of an objective; an error unless it is the loss of the paper of the learner of this name."""
     loss = objective.loss if isinstance(objective, Objective) else None
     if isinstance(loss, kind) and getattr(loss, "name", name) == name:
         return loss
@@ -58,11 +58,11 @@ def merge_parameter_groups(
     groups: Sequence[Mapping[str, Iterable[nn.Parameter]]], **others: nn.Module
 ) -> dict[str, Iterable[nn.Parameter]]:
     """Parameter groups of several networks under the same names, and those of other modules by group."""
-    names = dict.fromkeys(name for one in groups for name in one)
-    joined: dict[str, Iterable[nn.Parameter]] = {
-        name: [parameter for one in groups for parameter in one.get(name, ())] for name in names
+    names = dict.fromkeys(name for group in groups for name in group)
+    merged: dict[str, Iterable[nn.Parameter]] = {
+        name: [parameter for group in groups for parameter in group.get(name, ())] for name in names
     }
-    return {**joined, **{name: list(module.parameters()) for name, module in others.items()}}
+    return {**merged, **{name: list(module.parameters()) for name, module in others.items()}}
 
 
 def backbone_features(network: EmbeddingNetwork, images: Tensor, stage: str | None = None) -> Tensor:
@@ -73,7 +73,7 @@ def backbone_features(network: EmbeddingNetwork, images: Tensor, stage: str | No
 
 
 def feature_dim(network: EmbeddingNetwork) -> int:
-    """How many features the head of a network takes."""
+    """Number of input features of a network's head."""
     if network.backbone is not None:
         return network.backbone.num_features
     for module in network.head.modules():

@@ -1,4 +1,4 @@
-"""When the training set is clustered again, and when a learner turns to its whole embedding."""
+"""Periods between clusterings of the training set, and the joint phase that trains the whole embedding."""
 
 from __future__ import annotations
 

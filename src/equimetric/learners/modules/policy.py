@@ -24,13 +24,13 @@ VALUE_WEIGHT = 0.5
 REFRESH = 5
 """Updates after which the old policy becomes the new one."""
 BASELINE_DECAY = 0.8
-"""Of the moving average of rewards that REINFORCE compares a reward with."""
-FIRST_DECAY, SECOND_DECAY, EPSILON = 0.9, 0.999, 1e-8
-"""Of Adam."""
+"""Decay of the moving average of rewards that REINFORCE subtracts from a reward."""
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+"""Adam betas and epsilon."""
 
 
 class BinPolicy(nn.Module):
-    """(S,) state → (bins, actions) log-probabilities, of each bin by itself, and the value of the state."""
+    """(S,) state → (bins, actions) log-probabilities, of each bin separately, and the value of the state."""
 
     def __init__(self, state: int, bins: int, actions: int) -> None:
         super().__init__()
@@ -83,21 +83,21 @@ class PolicyGradient(nn.Module):
     def draw(self, state: Tensor, *, seed: int) -> Tensor:
         """(bins,) an action for each bin."""
         generator = torch.Generator().manual_seed(seed)
-        chances = self.policy(state)[0].exp().cpu()
-        return torch.multinomial(chances, 1, generator=generator)[:, 0].to(state.device)
+        probs = self.policy(state)[0].exp().cpu()
+        return torch.multinomial(probs, 1, generator=generator)[:, 0].to(state.device)
 
     def update(self, state: Tensor, actions: Tensor, *, reward: float, score: float, next_state: Tensor) -> None:
         """Learn from one transition; every fifth update the old policy becomes the new one."""
         parameters = {name: value.detach().requires_grad_() for name, value in self.policy.named_parameters()}
         with torch.enable_grad():
-            chances, value = functional_call(self.policy, parameters, (state,))
-            chosen = chances.gather(1, actions[:, None])[:, 0]
+            log_probs, value = functional_call(self.policy, parameters, (state,))
+            log_new = log_probs.gather(1, actions[:, None])[:, 0]
             if self.kind == "ppo":
                 advantage = (reward + DISCOUNT * self.policy(next_state)[1] - value).detach()
-                before = self.old(state)[0].gather(1, actions[:, None])[:, 0]
-                loss = clipped_surrogate(chosen, before, advantage) + VALUE_WEIGHT * (value - score).square()
+                log_old = self.old(state)[0].gather(1, actions[:, None])[:, 0]
+                loss = clipped_surrogate(log_new, log_old, advantage) + VALUE_WEIGHT * (value - score).square()
             else:
-                loss = -(reward - self.baseline) * chosen.mean()
+                loss = -(reward - self.baseline) * log_new.mean()
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
         self.baseline.lerp_(torch.full_like(self.baseline, reward), 1 - BASELINE_DECAY)
         self.updates += 1
@@ -109,10 +109,12 @@ class PolicyGradient(nn.Module):
     def descend(self, gradient: Tensor) -> None:
         """A step of Adam along the gradient of all parameters, whose moments are buffers of the state."""
         count = int(self.updates)
-        self.mean.lerp_(gradient, 1 - FIRST_DECAY)
-        self.square.lerp_(gradient.square(), 1 - SECOND_DECAY)
-        mean, square = self.mean / (1 - FIRST_DECAY**count), self.square / (1 - SECOND_DECAY**count)
+        self.mean.lerp_(gradient, 1 - BETA1)
+        self.square.lerp_(gradient.square(), 1 - BETA2)
+        mean, square = self.mean / (1 - BETA1**count), self.square / (1 - BETA2**count)
         step = self.lr * mean / (square.sqrt() + EPSILON)
         parameters = list(self.policy.parameters())
-        for parameter, part in zip(parameters, torch.split(step, [one.numel() for one in parameters]), strict=True):
+        for parameter, part in zip(
+            parameters, torch.split(step, [parameter.numel() for parameter in parameters]), strict=True
+        ):
             parameter.sub_(part.view_as(parameter))

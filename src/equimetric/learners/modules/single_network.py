@@ -14,7 +14,7 @@ __all__ = ["SingleNetworkLearner"]
 
 
 class SingleNetworkLearner(Learner):
-    """A learner with one network: how images get in, its features, its start and its freeze plan."""
+    """A learner with one network: its inputs, features, initial head and freeze plan."""
 
     def __init__(self, network: EmbeddingNetwork) -> None:
         super().__init__()

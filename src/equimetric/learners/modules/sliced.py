@@ -20,7 +20,7 @@ __all__ = ["SlicedLearner"]
 class SlicedLearner(SingleNetworkLearner):
     """A network whose outputs are cut into slices; their declared aggregation is the embedding.
 
-    Slices of unit length, each times its weight, stand side by side. A run that evaluates raw embeddings takes them
+    Slices of unit length, each times its weight, are concatenated. A run that evaluates raw embeddings takes them
     as they are.
     """
 
@@ -34,10 +34,10 @@ class SlicedLearner(SingleNetworkLearner):
         return self.slices.split(self.network(batch.images))
 
     def embedding(self, outputs: Outputs) -> Tensor:
-        """The slices side by side."""
-        each = [outputs[name] for name in self.slices.sizes]
-        return self.normalize(aggregate(each, self.weights)) if self.unit_length else torch.cat(each, dim=1)
+        """The concatenated slices."""
+        slices = [outputs[name] for name in self.slices.sizes]
+        return self.normalize(aggregate(slices, self.weights)) if self.unit_length else torch.cat(slices, dim=1)
 
     def members(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Every slice by itself."""
+        """Every slice alone."""
         return {name: unit(outputs[name]) for name in self.slices.sizes}

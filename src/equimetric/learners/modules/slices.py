@@ -1,4 +1,4 @@
-"""An embedding made of named members side by side, and their declared aggregation.
+"""An embedding made of concatenated named members, and their declared aggregation.
 
 A linear head of d₁ + … + d_M outputs is M linear heads; its slices are the members.
 """
@@ -31,11 +31,11 @@ class Slices:
     @classmethod
     def from_sizes(cls, sizes: Sequence[int], name: str = "member") -> Slices:
         """Members of these sizes, numbered."""
-        return cls({f"{name}{number}": size for number, size in enumerate(sizes, start=1)})
+        return cls({f"{name}{index}": size for index, size in enumerate(sizes, start=1)})
 
     @property
     def dim(self) -> int:
-        """Dimensions of all together."""
+        """Total dimensions."""
         return sum(self.sizes.values())
 
     def split(self, embedding: Tensor) -> dict[str, Tensor]:
@@ -49,18 +49,18 @@ def split_evenly(dim: int, count: int) -> list[int]:
     """Sizes of `count` members with `dim` dimensions together, as equal as they can be."""
     if not 1 <= count <= dim:
         raise EquimetricError(f"{dim} dimensions cannot be shared by {count} members; each needs at least one")
-    return [dim // count + (place < dim % count) for place in range(count)]
+    return [dim // count + (index < dim % count) for index in range(count)]
 
 
 def require_sizes(option: str, sizes: Sequence[int]) -> None:
     """Raise an error unless an option is a list of one or more dimensions."""
-    given = sizes if isinstance(sizes, Sequence) else ()
-    if not given or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in given):
+    values = sizes if isinstance(sizes, Sequence) else ()
+    if not values or not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in values):
         raise EquimetricError(f"{option} must be a list of whole numbers of 1 or more, got {sizes!r}")
 
 
 def aggregate(members: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
-    """(B, Σd) members of unit length, each times its weight, side by side.
+    """(B, Σd) concatenated members of unit length, each times its weight.
 
     The cosine of two such vectors is the mean of the members' cosines by the squares of the weights.
     """

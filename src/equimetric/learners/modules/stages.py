@@ -30,12 +30,12 @@ def require_stages(factory: LearnerFactory, network: EmbeddingNetwork, learner: 
 
 def maps_at_stages(backbone: Backbone, images: Tensor, stages: Iterable[str]) -> dict[str, Tensor]:
     """(B, channels, h, w) the maps after each of these stages, and of no later one, in one pass."""
-    wanted, found = set(stages), {}
+    required, maps_by_stage = set(stages), {}
     maps = backbone.prepare_input(images)
     for stage in backbone.stages:
         maps = backbone.forward_stage(stage, maps)
-        if stage in wanted:
-            found[stage] = maps
-        if len(found) == len(wanted):
+        if stage in required:
+            maps_by_stage[stage] = maps
+        if len(maps_by_stage) == len(required):
             break
-    return found
+    return maps_by_stage

@@ -1,4 +1,4 @@
-"""A slowly moving copy of a network, and a queue of what it computed for earlier batches."""
+"""A slowly moving copy of a network, and a queue of its outputs for earlier batches."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class MovingAverage(nn.Module):
 
     @torch.no_grad()
     def follow(self, module: nn.Module) -> None:
-        """Move towards a module of the same shape; what is not a real number is copied."""
-        for own, other in zip(self.module.state_dict().values(), module.state_dict().values(), strict=True):
-            if own.is_floating_point():
-                own.lerp_(other.to(own.dtype), 1 - self.momentum)
+        """Move towards a module of the same shape; integer buffers are copied."""
+        for average, target in zip(self.module.state_dict().values(), module.state_dict().values(), strict=True):
+            if average.is_floating_point():
+                average.lerp_(target.to(average.dtype), 1 - self.momentum)
             else:
-                own.copy_(other)
+                average.copy_(target)
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        """What the copy gives, without gradient."""
+        """Output of the copy, without gradient."""
         output: Tensor = self.module(images)
         return output
 
@@ -51,16 +51,16 @@ class KeyQueue(nn.Module):
 
     @torch.no_grad()
     def put(self, keys: Tensor, labels: Tensor) -> None:
-        """Put (B, d) vectors and their (B,) labels in; of more than the queue holds the last ones stay."""
+        """Append (B, d) vectors and their (B,) labels; of more than the queue holds only the last are kept."""
         size = len(self.keys)
         keys, labels = keys[-size:], labels[-size:]
-        places = (self.next + torch.arange(len(keys), device=self.keys.device)) % size
-        self.keys[places] = keys.to(self.keys.dtype)
-        self.labels[places] = labels
+        positions = (self.next + torch.arange(len(keys), device=self.keys.device)) % size
+        self.keys[positions] = keys.to(self.keys.dtype)
+        self.labels[positions] = labels
         self.next.copy_((self.next + len(keys)) % size)
         self.filled.copy_((self.filled + len(keys)).clamp_max(size))
 
     def stored(self) -> tuple[Tensor, Tensor]:
-        """(n, d) vectors and (n,) labels, as many as have been put in; in the order of their places."""
+        """(n, d) vectors and (n,) labels stored so far, in the order of their positions."""
         count = int(self.filled)
         return self.keys[:count], self.labels[:count]

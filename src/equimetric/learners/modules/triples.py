@@ -36,15 +36,17 @@ def triples_of_three_classes(embedding: Tensor, labels: Tensor) -> Tensor:
     """
     if len(torch.unique(labels)) < 3:
         raise EquimetricError("triples of three classes need batches of three classes or more; raise batch.classes")
-    points, other = unit(embedding.detach().to(torch.float64)), labels[:, None] != labels
-    pairs = Pairs(points @ points.T, ~other, other, geometry=find_geometry("cosine"), queries=Queries(points, labels))
-    chances = negative_probabilities(pairs)
-    anchor = (chances.sum(1) > 0).nonzero()[:, 0]
+    points, other_class = unit(embedding.detach().to(torch.float64)), labels[:, None] != labels
+    pairs = Pairs(
+        points @ points.T, ~other_class, other_class, geometry=find_geometry("cosine"), queries=Queries(points, labels)
+    )
+    probs = negative_probabilities(pairs)
+    anchor = (probs.sum(1) > 0).nonzero()[:, 0]
     if not len(anchor):
         return anchor.new_zeros(0, 3)
-    negative = torch.multinomial(chances[anchor], 1)[:, 0]
-    third = other[anchor] & other[negative]
-    positive = torch.multinomial(third.to(torch.float64), 1)[:, 0]
+    negative = torch.multinomial(probs[anchor], 1)[:, 0]
+    third_class = other_class[anchor] & other_class[negative]
+    positive = torch.multinomial(third_class.to(torch.float64), 1)[:, 0]
     return torch.stack([anchor, positive, negative], dim=1)
 
 

@@ -105,7 +105,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 def is_logarithmic(points: Sequence[Mapping[str, Any]]) -> bool:
     """Whether OPIS is drawn on a logarithmic axis."""
     low, high = min(point["opis_low"] for point in points), max(point["opis_high"] for point in points)
-    return low > 0 and high > LOGARITHMIC * low
+    return bool(low > 0 and high > LOGARITHMIC * low)
 
 
 def domain(points: Sequence[Mapping[str, Any]], name: str, logarithmic: bool = False) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from equimetric.report.answer_text import missing_runs_sentence
 from equimetric.report.section import section
 from equimetric.studies.records import StudyRecord
 
@@ -26,7 +27,7 @@ TEMPLATE = """
 </table>
 </div>
 {% else %}
-<p class="empty">None: all {{ runs }} runs finished.</p>
+<p class="empty">{{ ended }} that ended finished without an error.{{ " " ~ missing }}</p>
 {% endif %}
 """
 
@@ -35,5 +36,6 @@ LINK = "Failed runs{% if failed %} ({{ failed | length }}){% endif %}"
 
 @section("failures", title="Failed runs", link=LINK, order=86, template=TEMPLATE)
 def failures_section(study: StudyRecord) -> Mapping[str, Any]:
-    """The failed runs, and the number of all."""
-    return {"failed": study.failed, "runs": len(study.runs)}
+    """The failed runs, and the numbers of those that have ended and that have not."""
+    ended = "The only run" if len(study.runs) == 1 else f"All {len(study.runs)} runs"
+    return {"failed": study.failed, "ended": ended, "missing": missing_runs_sentence(study)}

@@ -36,10 +36,20 @@ TEMPLATE = """
 </table>
 </div>
 {% endmacro %}
+{% macro values(heading, table) %}
+<h3>{{ heading }}</h3>
+<table class="conditions">
+  <tbody>
+  {% for name, value in table.items() %}
+    <tr><th scope="row">{{ name | breakable }}</th><td>{{ value }}</td></tr>
+  {% endfor %}
+  </tbody>
+</table>
+{% endmacro %}
 {% if ledger %}
 <p class="{{ "lead" if fair else "warning" }}">{{ ledger.sentence }}</p>
-<h3>The six causes of unfair comparisons</h3>
-{% call entries(causes) %}The six causes of unfair comparisons{% endcall %}
+<h3>The six causes of unfair comparison</h3>
+{% call entries(causes) %}The six causes of unfair comparison{% endcall %}
 {% if others %}
 <h3>What else was checked</h3>
 {% call entries(others) %}What else was checked{% endcall %}
@@ -63,16 +73,10 @@ TEMPLATE = """
 {% endif %}
 {% if study.openings %}
 <h3>Looks at the test classes</h3>
-<p>{% for command, count in study.openings.items() %}{{ "its own test" if command == "train" else command }}: {{ count }}{{ ", " if not loop.last }}{% endfor %} (over {{ study.runs | length }} runs). A study looks once at the test classes of each final run; every further command that looks is counted.</p>
+<p>{{ study.runs | length }} {{ "run" if study.runs | length == 1 else "runs" }}; {% for command, count in study.openings.items() %}{{ count }} {{ "look" if count == 1 else "looks" }} by {{ "the runs' own tests" if command == "train" else command }}{{ ", " if not loop.last }}{% endfor %}. A study looks once at the test classes of each final run; every further command that looks is counted.</p>
 {% endif %}
-<h3>Equal for every method</h3>
-<table class="conditions">
-  <tbody>
-  {% for condition, value in study.conditions.items() %}
-    <tr><th scope="row">{{ condition }}</th><td>{{ value }}</td></tr>
-  {% endfor %}
-  </tbody>
-</table>
+{{ values("Conditions", study.conditions) }}
+{% if study.row_settings %}{{ values("Set for single methods", study.row_settings) }}{% endif %}
 """  # noqa: E501
 
 

@@ -18,7 +18,7 @@ __all__ = ["literature_section"]
 
 TEMPLATE = """
 {% if figures %}
-<p class="lead">How much better than {{ bases }} methods are: as their papers report it, and as this study measures it under equal conditions.</p>
+<p class="lead">How much better than {{ bases }} methods are: as their papers report it, mostly by precision at 1, and as this study measures it by {{ study.primary_metric }} under equal conditions.</p>
 {% for figure in figures %}
 {{ figure | chart }}
 {% endfor %}

@@ -17,6 +17,15 @@ from equimetric.studies.table import Column, sweep_tables
 
 __all__ = ["sweeps_section"]
 
+AXIS_TITLES = {
+    "dim": "embedding dimension",
+    "batch": "images per batch",
+    "batch size": "images per batch",
+    "samples": "images per class in a batch",
+    "steps": "training steps",
+}
+"""Name of a sweep's points → what its axis says; other names speak for themselves."""
+
 POINT = re.compile(r"(?P<name>.+) (?P<value>-?\d+(\.\d+)?([eE][-+]?\d+)?)")
 """The name of a point that is one number: 'dim 64'."""
 
@@ -88,9 +97,9 @@ def draw_sweep(name: str, values: list[dict[str, Any]], column: Column) -> Any:
     chosen = alt.selection_point(fields=["row"], bind="legend")
     x = alt.X(
         "value:Q",
-        title=one_line(name),
+        title=AXIS_TITLES.get(name, one_line(name)),
         scale=alt.Scale(type="log", base=2) if grows else alt.Scale(zero=False),
-        axis=alt.Axis(values=numbers if len(numbers) <= 12 else None, format="~g"),
+        axis=alt.Axis(values=numbers if len(numbers) <= 12 else None, format=",~r"),
     )
     legend = alt.Legend(columns=3, symbolType="stroke", symbolStrokeWidth=3)
     colour = alt.Color(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
 from equimetric.report.palette import PALETTE
-from equimetric.report.search_table import importance, search_table
+from equimetric.report.search_table import edge_groups, importance, search_table
 from equimetric.report.section import section
 from equimetric.studies.records import SearchRecord, StudyRecord
 
@@ -17,10 +18,10 @@ __all__ = ["tuning_section"]
 
 TEMPLATE = """
 {% if edges %}
-<p class="warning">{{ edges | length }} chosen {{ "value lies" if edges | length == 1 else "values lie" }} at the edge of the range that was searched; the best may lie beyond.</p>
+<p class="warning">{{ count }} chosen {{ "value lies" if count == 1 else "values lie" }} at the edge of the range that was searched, or close to it; the best may lie beyond.</p>
 <ul class="notes">
-  {% for method, sentence in edges %}
-  <li><span class="name">{{ method | breakable }}</span>: {{ sentence }}</li>
+  {% for sentence, methods in edges %}
+  <li>{{ sentence }}: {% for method in methods %}<span class="name">{{ method | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}</li>
   {% endfor %}
 </ul>
 {% else %}
@@ -41,14 +42,16 @@ def tuning_section(study: StudyRecord) -> Mapping[str, Any] | None:
     table = search_table(study)
     if table is None:
         return None
-    edges = [
-        (method, sentence)
-        for method, search in study.searches.items()
-        if search.choice
-        for sentence in search.choice.at_edge.values()
-    ]
+    edges = edge_groups(study)
     shares = {method: importances for method, search in study.searches.items() if (importances := importance(search))}
-    return {"table": table, "edges": edges, "history": history_figure(study), "shares": importance_figure(shares)}
+    return {
+        # The page says above the figures which values lie at an edge.
+        "table": replace(table, footnotes=table.footnotes[:1]),
+        "edges": list(edges.items()),
+        "count": sum(map(len, edges.values())),
+        "history": history_figure(study),
+        "shares": importance_figure(shares),
+    }
 
 
 def history_figure(study: StudyRecord) -> Figure | None:
@@ -71,7 +74,7 @@ def draw_history(searches: Mapping[str, SearchRecord], metric: str) -> Any:
     values = []
     for method, search in searches.items():
         best = float("-inf")
-        for number, trial in enumerate(search.trials):
+        for number, trial in enumerate(search.trials, start=1):
             if isfinite(trial.score) and trial.score > 0:
                 best = max(best, trial.score)
                 values.append(
@@ -84,7 +87,7 @@ def draw_history(searches: Mapping[str, SearchRecord], metric: str) -> Any:
                 )
     y = alt.Scale(zero=False)
     title = f"{one_line(metric)} (%)"
-    base = alt.Chart().encode(x=alt.X("trial:Q", title="trial", axis=alt.Axis(tickCount=4, format="d")))
+    base = alt.Chart().encode(x=alt.X("trial:Q", title="trial", axis=alt.Axis(tickCount=4, tickMinStep=1, format="d")))
     dots = base.mark_circle(size=18, opacity=0.5, color=PALETTE[0]).encode(
         y=alt.Y("score:Q", title=title, scale=y),
         tooltip=["method:N", "trial:Q", alt.Tooltip("score:Q", title=title, format=".2f")],
@@ -105,7 +108,8 @@ def importance_figure(shares: Mapping[str, Mapping[str, float]]) -> Figure | Non
         "tuning-importance",
         lambda: draw_importance(shares),
         "Share of the variance of trials that each tuned parameter explains, by method.",
-        "fANOVA: how much of the variance of a method's trials each parameter explains. Dark: what had to be tuned.",
+        "fANOVA: how much of the variance of a method's trials each parameter explains. The stronger the "
+        "colour, the more it mattered.",
     )
 
 
@@ -113,7 +117,7 @@ def draw_importance(shares: Mapping[str, Mapping[str, float]]) -> Any:
     """A table of squares, methods by parameters."""
     alt = import_altair()
     values = [
-        {"method": one_line(method), "parameter": one_line(name), "share": round(100 * share, 1)}
+        {"method": one_line(method), "parameter": one_line(name), "share": 100 * share}
         for method, importances in shares.items()
         for name, share in importances.items()
     ]
@@ -123,7 +127,7 @@ def draw_importance(shares: Mapping[str, Mapping[str, float]]) -> Any:
     )
     squares = base.mark_rect(color=PALETTE[0]).encode(
         opacity=alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 100], range=[0.05, 1]), legend=None),
-        tooltip=["method:N", "parameter:N", alt.Tooltip("share:Q", title="share of the variance (%)")],
+        tooltip=["method:N", "parameter:N", alt.Tooltip("share:Q", title="share of the variance (%)", format=".1f")],
     )
     words = base.mark_text(fontSize=10).encode(text=alt.Text("share:Q", format=".0f"))
     return alt.layer(squares, words).properties(width="container", height=22 * len(shares))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -52,13 +52,14 @@ def weights_section(study: StudyRecord) -> Mapping[str, Any] | None:
     rows_of: dict[str, list[str]] = {}
     without: list[tuple[str, str]] = []
     for row, (method, options) in study.recipes.items():
-        grid, reason = grid_weights(method, json.dumps(dict(options), sort_keys=True, default=str))
+        final = {**options, **study.tuned.get(row, {})}
+        grid, reason = grid_weights(method, json.dumps(final, sort_keys=True, default=str))
         if grid is None:
             without.append((row, reason))
         else:
             rows_of.setdefault(json.dumps(grid), []).append(row)
     curves = [
-        {"names": rows, "figure": curve_panel(number, rows, json.loads(grid))}
+        {"names": rows, "figure": curve_panel(number, rows, json.loads(grid), describe_tuned(study, rows))}
         for number, (grid, rows) in enumerate(rows_of.items())
     ]
     batches: list[dict[str, Any]] = []
@@ -95,7 +96,22 @@ def cosines(alt: Any) -> dict[str, Any]:
     return {"scale": alt.Scale(domain=[-1, 1]), "axis": alt.Axis(values=[-1, -0.5, 0, 0.5, 1])}
 
 
-def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]]) -> Figure:
+def describe_tuned(study: StudyRecord, rows: Sequence[str]) -> str:
+    """The options of methods that a search chose; '' where nothing was tuned."""
+    texts = []
+    for row in rows:
+        options = ", ".join(f"{key} = {format_value(value)}" for key, value in study.tuned.get(row, {}).items())
+        if options:
+            texts.append(f"{row}: {options}" if len(rows) > 1 else options)
+    return f" Tuned: {'; '.join(texts)}." if texts else ""
+
+
+def format_value(value: object) -> str:
+    """A chosen value with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]], tuned: str) -> Figure:
     """The weights of methods with the same curves against the cosine of the pair."""
     largest = {kind: max(map(abs, grid[kind])) for kind in ("positive", "negative")}
     words = ", ".join(f"{kind} {value:.3g}" for kind, value in largest.items())
@@ -103,7 +119,7 @@ def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]]) 
         f"weights-{number + 1}",
         lambda: draw_curves(grid, largest),
         f"Weight of a positive and of a negative pair against its cosine: {', '.join(names)}. Largest: {words}.",
-        f"Largest weight: {words}.",
+        f"Largest weight: {words}.{tuned}",
     )
 
 

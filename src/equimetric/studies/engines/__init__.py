@@ -1,6 +1,6 @@
-"""Where the jobs of a study run: in processes of this machine, or as tasks of a Ray cluster.
+"""Engines that run the jobs of a study: in processes of this machine, or as tasks of a Ray cluster.
 
-An engine starts jobs and reports what becomes of them; what comes next, the scheduler decides.
+An engine starts jobs and reports their events; the scheduler decides what runs next.
 """
 
 from equimetric.studies.engines.engine import Engine, Event, JobEnd, JobLost, JobMessage, JobProgress

@@ -24,7 +24,7 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """A job has ended, well or not."""
+    """A job has ended, successfully or not."""
 
     job: Job
     outcome: Outcome
@@ -33,7 +33,7 @@ class JobEnd:
 
 @dataclass(frozen=True)
 class JobMessage:
-    """A job has something to say to the user."""
+    """A message of a job to the user."""
 
     job: Job
     text: str
@@ -54,7 +54,7 @@ class Engine(Protocol):
     """Starts jobs and reports on them; a context manager that leaves nothing running behind.
 
     Attributes:
-        slots: how many jobs run at a time.
+        slots: number of jobs that run at a time.
     """
 
     slots: int

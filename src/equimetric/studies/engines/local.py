@@ -23,7 +23,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(eq=False)
 class Worker:
-    """A process that does jobs, and the one it is doing."""
+    """A process that runs jobs, and its current job."""
 
     process: subprocess.Popen[str]
     job: Job | None = None
@@ -40,7 +40,7 @@ class LocalEngine:
 
     def start(self, job: Job) -> None:
         """Give a job to an idle worker, or to a new one."""
-        worker = next((one for one in self.workers if one.job is None and one.process.poll() is None), None)
+        worker = next((idle for idle in self.workers if idle.job is None and idle.process.poll() is None), None)
         if worker is None:
             worker = Worker(start_worker())
             self.workers.append(worker)
@@ -48,7 +48,7 @@ class LocalEngine:
             worker.listener.start()
         worker.job = job
         assert worker.process.stdin is not None
-        # Of a worker that is dead the output has ended, too, which is reported.
+        # The output of a dead worker ends, too, and its listener reports that.
         with suppress(BrokenPipeError):
             worker.process.stdin.write(json.dumps(job.to_json()) + "\n")
             worker.process.stdin.flush()
@@ -70,8 +70,8 @@ class LocalEngine:
         if "outcome" in message:
             worker.job = None
             classes = message.get("classes")
-            listed = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
-            return JobEnd(job, Outcome.from_json(message["outcome"]), listed)
+            class_list = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
+            return JobEnd(job, Outcome.from_json(message["outcome"]), class_list)
         if "cannot_write" in message:
             worker.job = None
             return StorageError(message["cannot_write"])
@@ -91,7 +91,7 @@ class LocalEngine:
         for worker in self.workers:
             worker.process.terminate()
         for worker in self.workers:
-            # One that ended its job before it looked at the signal would wait for the next one.
+            # A worker that ended its job before it saw the signal would wait for the next job.
             while worker.job is not None and worker.process.poll() is None:
                 time.sleep(POLL_SECONDS)
             worker.process.kill()

@@ -45,21 +45,21 @@ class RayEngine:
 
     def next_event(self) -> Event:
         """Wait until a task ends."""
-        ended, _ = self.ray.wait(list(self.running), num_returns=1)
-        job = self.running.pop(ended[0])
+        done, _ = self.ray.wait(list(self.running), num_returns=1)
+        job = self.running.pop(done[0])
         try:
-            answer = self.ray.get(ended[0])
+            reply = self.ray.get(done[0])
         except self.ray.exceptions.RayError as error:
-            why = str(error).strip().splitlines()[-1]
-            what = f"the task of run {job.row!r}, seed {job.config.seed}, ended without a result"
-            return JobLost(job, EquimetricError(f"{what}: {why}; run the same command again to resume"))
-        if "cannot_write" in answer:
-            raise StorageError(answer["cannot_write"])
+            reason = str(error).strip().splitlines()[-1]
+            problem = f"the task of run {job.row!r}, seed {job.config.seed}, ended without a result"
+            return JobLost(job, EquimetricError(f"{problem}: {reason}; run the same command again to resume"))
+        if "cannot_write" in reply:
+            raise StorageError(reply["cannot_write"])
         if job.has_folder:
-            write_files(job.folder, answer["files"])
-        classes = answer["classes"]
-        listed = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
-        return JobEnd(job, Outcome.from_json(answer["outcome"]), listed)
+            write_files(job.folder, reply["files"])
+        classes = reply["classes"]
+        class_list = ClassList(**{name: tuple(value) for name, value in classes.items()}) if classes else None
+        return JobEnd(job, Outcome.from_json(reply["outcome"]), class_list)
 
     def stop(self) -> None:
         """Cancel all tasks; what they did is done again at the next start."""
@@ -74,19 +74,19 @@ class RayEngine:
 
 
 def run_remote_job(values: Mapping[str, Any], members: Sequence[Files]) -> dict[str, Any]:
-    """What a task does: the job in a temporary folder; its outcome and the files of its run."""
+    """Run a job in a temporary folder; returns its outcome and the files of its run."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     job = Job.from_json(values)
     with tempfile.TemporaryDirectory() as scratch:
-        folders = [Path(scratch) / f"member{number}" for number in range(len(members))]
+        folders = [Path(scratch) / f"member{i}" for i in range(len(members))]
         for folder, files in zip(folders, members, strict=True):
             write_files(folder, files)
-        own = Path(scratch) / "run"
+        run_folder = Path(scratch) / "run"
         try:
-            outcome, classes = run_job(replace(job, folder=own, members=tuple(folders)))
+            outcome, classes = run_job(replace(job, folder=run_folder, members=tuple(folders)))
         except StorageError as error:
             return {"cannot_write": str(error)}
-        files = read_files(own) if job.has_folder else {}
+        files = read_files(run_folder) if job.has_folder else {}
     return {"outcome": outcome.to_json(), "classes": asdict(classes) if classes else None, "files": files}
 
 

@@ -12,7 +12,7 @@ __all__ = ["SerialEngine"]
 
 
 class SerialEngine:
-    """Does a job when its end is asked for."""
+    """Runs a job when its end is requested."""
 
     slots = 1
 
@@ -21,11 +21,11 @@ class SerialEngine:
         self.job: Job | None = None
 
     def start(self, job: Job) -> None:
-        """Remember a job."""
+        """Store the job to run."""
         self.job = job
 
     def next_event(self) -> Event:
-        """Do the job; its steps are the events before its end."""
+        """Run the job; its steps are the events before its end."""
         if self.job is not None:
             job, self.job = self.job, None
 

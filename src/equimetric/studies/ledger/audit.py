@@ -100,8 +100,8 @@ def check_data_now(study_runs: StudyRuns) -> list[LedgerEntry]:
     }
     with suppress(EquimetricError):
         return check_data([load_run_data(table) for table in tables.values()])
-    missing = "the data are not here"
+    finding = "the data are not here"
     return [
-        LedgerEntry(factor="classes", status="not stated", finding=missing),
-        LedgerEntry(factor="near_duplicates", status="not stated", finding=missing),
+        LedgerEntry(factor="classes", status="not stated", finding=finding),
+        LedgerEntry(factor="near_duplicates", status="not stated", finding=finding),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from equimetric.backbones import find_weight_file
@@ -17,7 +17,7 @@ from equimetric.runs.configuration import Conditions, ModelConfig, RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.embedding import embed_images
 from equimetric.runs.key import IRRELEVANT_KEYS
-from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, Factor, check_varies, factor_of_key, is_declared
+from equimetric.studies.ledger.factors import FACTORS, METHOD_KEYS, Factor, check_varies, find_factor, is_declared
 from equimetric.studies.ledger.record import LedgerEntry
 from equimetric.studies.ledger.settings import (
     FLOAT_BITS,
@@ -25,7 +25,7 @@ from equimetric.studies.ledger.settings import (
     compare_dimensions,
     compare_factor,
     describe_groups,
-    list_methods_of,
+    join_names,
 )
 
 __all__ = ["RunsByRow", "check_conditions", "check_repetitions", "check_tuning", "embedding_dims", "note_on_batches"]
@@ -34,42 +34,46 @@ RunsByRow: TypeAlias = Mapping[str, Sequence[RunConfig]]
 """Row of the table → configurations of its final runs."""
 
 TRAINING_KEYS = ("optimizer", "batch", "training", "data.fold")
-"""What a row that does not train cannot have."""
+"""Conditions that do not apply to a row that does not train."""
 
 MISSING_KEYS_BY_BASELINE = {
     "raw_pixels": ("model",),
     "raw_features": ("model.dim", "model.head", "model.head_init", "model.dropout"),
     "pretrained": ("model.head_init",),
 }
-"""What further baselines cannot have: pixels have no network, features no head, principal components no other start."""
+"""Further conditions that do not apply to a baseline: pixels have no network, features no head."""
 
 
 def check_conditions(
-    runs: RunsByRow, *, varies: Sequence[str] = (), dims: Mapping[str, int] | None = None
+    runs: RunsByRow,
+    *,
+    varies: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
+    tuned: Collection[str] = (),
 ) -> list[LedgerEntry]:
     """Compare the conditions of all rows; what differs and is not in `varies` is a fault that names the key.
 
     The learning rate of an objective's own parameters belongs to the method and may always differ. `dims` are those of
     rows whose learner forms another embedding than `model.dim` says. Files of weights are compared by their content. A
     row may have several values of a key, such as its folds: the others then must have the same ones. Baselines are
-    compared by what they have.
+    compared by what they have. `tuned` are keys that a search chooses for each row.
     """
     check_varies(varies)
     settings = {row: row_settings(configs) for row, configs in runs.items()}
-    keys = list(dict.fromkeys(key for own in settings.values() for key in own))
+    keys = list(dict.fromkeys(key for row_values in settings.values() for key in row_values))
     # A table of options that one row lacks, such as that of a parameter group, is not set there.
-    for row, own in settings.items():
-        lacking = {key: NOT_SET for key in keys if key not in own and not is_exempt(key, runs[row][0])}
-        settings[row] = {**own, **lacking}
-    keys_of: dict[str, list[str]] = {}
+    for row, row_values in settings.items():
+        lacking = {key: NOT_SET for key in keys if key not in row_values and not is_exempt(key, runs[row][0])}
+        settings[row] = {**row_values, **lacking}
+    keys_by_factor: dict[str, list[str]] = {}
     for key in keys:
-        keys_of.setdefault(factor_of_key(key).name, []).append(key)
+        keys_by_factor.setdefault(find_factor(key).name, []).append(key)
     entries = []
     for factor in FACTORS.values():
         if factor.name == "dimension":
             entries.append(compare_row_dimensions(factor, runs, dims or {}, varies))
-        elif factor.name in keys_of:
-            entries.append(compare_factor(factor, keys_of[factor.name], settings, varies))
+        elif factor.name in keys_by_factor:
+            entries.append(compare_factor(factor, keys_by_factor[factor.name], settings, varies, tuned=tuned))
     return entries
 
 
@@ -142,7 +146,7 @@ def compare_row_dimensions(
             size = None if dim is None else (dim, 1 if config.evaluation.binarise else FLOAT_BITS)
             if not is_exempt("model.dim", config) and sizes.setdefault(row, size) != size:
                 sizes[f"{row}, seed {config.seed}"] = size
-    dimensions, bits = ({size[place] for size in sizes.values() if size} for place in (0, 1))
+    dimensions, bits = ({size[axis] for size in sizes.values() if size} for axis in (0, 1))
     only_bits = len(dimensions) == 1 < len(bits)
     return compare_dimensions(factor, "evaluation.binarise" if only_bits else "model.dim", sizes, varies)
 
@@ -171,7 +175,7 @@ def check_repetitions(runs: RunsByRow) -> LedgerEntry:
     seeds = {row: ", ".join(map(str, sorted({config.seed for config in configs}))) for row, configs in trained.items()}
     single = tuple(row for row, text in seeds.items() if "," not in text)
     if single:
-        finding = f"one seed, so no interval: {'all methods' if len(single) == len(seeds) else list_methods_of(single)}"
+        finding = f"one seed, so no interval: {'all methods' if len(single) == len(seeds) else join_names(single)}"
         return LedgerEntry(factor="intervals", status="violated", finding=finding, methods=single)
     if len({*seeds.values()}) > 1:
         return LedgerEntry(factor="intervals", status="differs", finding=f"seeds are {describe_groups(seeds)}")

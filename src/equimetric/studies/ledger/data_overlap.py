@@ -36,8 +36,8 @@ class SharedImages(BaseModel):
     """Images, or nearly equal ones, in two parts.
 
     Attributes:
-        pairs: how many, at most `MAX_DUPLICATE_PAIRS`.
-        equal: how many of these are equal byte for byte.
+        pairs: number of pairs, at most `MAX_DUPLICATE_PAIRS`.
+        equal: number of pairs that are equal byte for byte.
         examples: the most similar ones, in words.
         threshold: by how much near-duplicates differ at most, in words.
     """
@@ -51,7 +51,7 @@ class SharedImages(BaseModel):
 
 
 def check_data(folds: Sequence[RunData]) -> list[LedgerEntry]:
-    """Whether the parts of every fold share neither a class nor an image; what was found once is remembered."""
+    """Whether the parts of every fold share neither a class nor an image; results are cached."""
     return [check_classes(folds), check_images(folds)]
 
 
@@ -59,11 +59,11 @@ def check_classes(folds: Sequence[RunData]) -> LedgerEntry:
     """Whether no class is in two parts of a fold."""
     for data in folds:
         labels = {part: torch.unique(data.dataset.labels[rows]) for part, rows in data.split.parts().items()}
-        for (part, first), (other, second) in combinations(labels.items(), 2):
-            shared = first[torch.isin(first, second)].tolist()
+        for (part, labels_a), (other_part, labels_b) in combinations(labels.items(), 2):
+            shared = labels_a[torch.isin(labels_a, labels_b)].tolist()
             if shared:
                 names = list_first([data.dataset.class_names[label] for label in shared])
-                finding = f"{len(shared):,} classes are in {part} and in {other}: {names}"
+                finding = f"{len(shared):,} classes are in {part} and in {other_part}: {names}"
                 return LedgerEntry(factor="classes", status="violated", finding=finding)
     counts = (f"{len(labels[part]):,} {part}" for part in labels)
     return LedgerEntry(factor="classes", status="met", finding=f"{', '.join(counts)} classes, none in two parts")
@@ -86,14 +86,14 @@ def check_images(folds: Sequence[RunData]) -> LedgerEntry:
 
 
 def find_shared_images(data: RunData, thumbnails: dict[str, Tensor] | None = None) -> SharedImages:
-    """Images in two parts; remembered under `cache_directory()` by the content of the data and the split.
+    """Images in two parts; cached under `cache_directory()` by the content of the data and the split.
 
     `thumbnails` by fingerprint are filled, so that several splits of one data set decode its images once.
     """
     file = cache_directory() / "near_duplicates" / f"{search_key(data)}.json"
-    known = recall(file)
-    if known is not None:
-        return known
+    cached = load_cached(file)
+    if cached is not None:
+        return cached
     shared = search_vectors(data) if data.vectors else search_images(data, {} if thumbnails is None else thumbnails)
     # A cache that cannot be written costs time, nothing else.
     with suppress(OSError):
@@ -118,15 +118,15 @@ def search_images(data: RunData, thumbnails: dict[str, Tensor]) -> SharedImages:
 
 def search_vectors(data: RunData) -> SharedImages:
     """Equal feature vectors: nearly equal ones may well be of different images."""
-    rows_of: dict[bytes, tuple[str, int]] = {}
+    row_by_content: dict[bytes, tuple[str, int]] = {}
     examples = []
     vectors = data.dataset.images[:]
     for part, rows in data.split.parts().items():
         for row in rows.tolist():
             content = hashlib.sha256(vectors[row].numpy().tobytes()).digest()
-            other, first = rows_of.setdefault(content, (part, row))
-            if other != part:
-                examples.append(f"{other} vector {first} = {part} vector {row}")
+            first_part, first_row = row_by_content.setdefault(content, (part, row))
+            if first_part != part:
+                examples.append(f"{first_part} vector {first_row} = {part} vector {row}")
     return SharedImages(
         pairs=min(len(examples), MAX_DUPLICATE_PAIRS),
         equal=min(len(examples), MAX_DUPLICATE_PAIRS),
@@ -136,7 +136,7 @@ def search_vectors(data: RunData) -> SharedImages:
 
 
 def search_key(data: RunData) -> str:
-    """Hash of all that determines what is found."""
+    """Hash of everything that determines the result."""
     digest = hashlib.sha256(
         f"{SEARCH_VERSION} {MAX_BITS} {MAX_DIFFERENCE} {MAX_DUPLICATE_PAIRS} {data.fingerprint}".encode()
     )
@@ -145,8 +145,8 @@ def search_key(data: RunData) -> str:
     return digest.hexdigest()[:32]
 
 
-def recall(file: Path) -> SharedImages | None:
-    """What was found before; None where nothing is remembered, or after a warning where that is damaged."""
+def load_cached(file: Path) -> SharedImages | None:
+    """The cached result; None where there is none, or where it is damaged, with a warning."""
     if not file.exists():
         return None
     try:

@@ -14,7 +14,7 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.studies.ledger.factors import FACTORS, FactorName, check_varies
 from equimetric.studies.ledger.metrics import note_on_metrics
 from equimetric.studies.ledger.record import EntryStatus, Ledger, LedgerEntry, waive
-from equimetric.studies.ledger.settings import FLOAT_BITS, Settings, compare_dimensions, compare_factor, list_methods_of
+from equimetric.studies.ledger.settings import FLOAT_BITS, Settings, compare_dimensions, compare_factor, join_names
 
 __all__ = ["ComparisonDescription", "MethodSettings", "audit_description", "example_names", "load_example"]
 
@@ -23,7 +23,7 @@ EXAMPLES = "studies/ledger/examples"
 
 
 def read_unstated(value: Any) -> Any:
-    """None for the words "not stated", which a key that is left out means, too."""
+    """None for the words "not stated", which mean the same as a missing key."""
     return None if value == NOT_STATED else value
 
 
@@ -32,12 +32,12 @@ OptionalStr = Annotated[str | None, Unstated]
 OptionalCount = Annotated[Annotated[int, Field(ge=0)] | None, Unstated]
 OptionalFloat = Annotated[float | None, Unstated]
 OptionalBool = Annotated[bool | None, Unstated]
-Holds: TypeAlias = Callable[["MethodSettings"], object]
+Requirement: TypeAlias = Callable[["MethodSettings"], object]
 """Whether a method meets a requirement: False where it does not, None where that is not stated."""
 
 
 class MethodSettings(Strict):
-    """How one method of a comparison was trained and evaluated; a key that is left out is not stated."""
+    """Training and evaluation settings of one method of a comparison; a missing key means 'not stated'."""
 
     data: OptionalStr = Field(None, description="images and split")
     backbone: OptionalStr = Field(None, description="network without its head")
@@ -95,13 +95,13 @@ class ComparisonDescription(Strict):
         """Method → its settings, those that all share included."""
         shared = self.common.model_dump(include=self.common.model_fields_set)
         return {
-            name: MethodSettings.model_validate(shared | own.model_dump(include=own.model_fields_set))
-            for name, own in self.methods.items()
+            name: MethodSettings.model_validate(shared | method.model_dump(include=method.model_fields_set))
+            for name, method in self.methods.items()
         }
 
 
-def refuse_study(values: dict[str, Any]) -> dict[str, Any]:
-    """Say where a study belongs, which has other keys."""
+def reject_study(values: dict[str, Any]) -> dict[str, Any]:
+    """Raise an error for the configuration of a study, which has other keys."""
     study_keys = [key for key in ("seeds", "protocol", "baselines", "training", "data") if key in values]
     if study_keys:
         raise EquimetricError(
@@ -116,7 +116,7 @@ def audit_description(source: ComparisonDescription | Mapping[str, Any] | str | 
     if isinstance(source, ComparisonDescription):
         described = source
     else:
-        described = load_config(source, ComparisonDescription, complete=refuse_study)
+        described = load_config(source, ComparisonDescription, complete=reject_study)
     methods = described.settings()
     entries, notes = waive(check_description(methods, described.varies), described.waivers)
     return Ledger(
@@ -132,8 +132,8 @@ def audit_description(source: ComparisonDescription | Mapping[str, Any] | str | 
 def note_on_figures(methods: Mapping[str, MethodSettings]) -> list[str]:
     """The range of each reported metric."""
     notes = []
-    for metric in dict.fromkeys(metric for own in methods.values() for metric in own.reported):
-        figures = {name: own.reported[metric] for name, own in methods.items() if metric in own.reported}
+    for metric in dict.fromkeys(metric for method in methods.values() for metric in method.reported):
+        figures = {name: method.reported[metric] for name, method in methods.items() if metric in method.reported}
         low, high = min(figures, key=figures.__getitem__), max(figures, key=figures.__getitem__)
         notes.append(f"Reported {metric}: from {figures[low]:g} ({low}) to {figures[high]:g} ({high}).")
     return notes
@@ -141,25 +141,28 @@ def note_on_figures(methods: Mapping[str, MethodSettings]) -> list[str]:
 
 def check_description(methods: Mapping[str, MethodSettings], varies: list[str]) -> list[LedgerEntry]:
     """One entry for each factor that a description can state."""
-    written: Settings = {name: written_settings(own) for name, own in methods.items()}
+    texts: Settings = {name: settings_as_text(method) for name, method in methods.items()}
     required = check_requirements(methods)
     entries = []
     for factor in FACTORS.values():
         if factor.name in required:
             entries.append(required[factor.name])
         elif factor.name == "dimension":
-            dims = {name: (own.dim, own.bits or FLOAT_BITS) if own.dim else None for name, own in methods.items()}
+            dims = {
+                name: (method.dim, method.bits or FLOAT_BITS) if method.dim else None
+                for name, method in methods.items()
+            }
             entries.append(compare_dimensions(factor, "dim", dims, varies))
         elif factor.fields:
-            entries.append(compare_factor(factor, factor.fields, written, varies, optional=factor.optional))
+            entries.append(compare_factor(factor, factor.fields, texts, varies, optional=factor.optional))
     return entries
 
 
-def written_settings(own: MethodSettings) -> dict[str, str | None]:
+def settings_as_text(method: MethodSettings) -> dict[str, str | None]:
     """The settings of a method as text, steps and epochs as one budget."""
-    given = {"steps": own.steps, "epochs": own.epochs}
-    budget = ", ".join(f"{count:,} {unit}" for unit, count in given.items() if count is not None)
-    return {**{key: to_text(value) for key, value in own}, "budget": budget or None}
+    limits = {"steps": method.steps, "epochs": method.epochs}
+    budget = ", ".join(f"{count:,} {unit}" for unit, count in limits.items() if count is not None)
+    return {**{key: to_text(value) for key, value in method}, "budget": budget or None}
 
 
 def to_text(value: object) -> str | None:
@@ -170,59 +173,59 @@ def to_text(value: object) -> str | None:
 
 
 def check_requirements(methods: Mapping[str, MethodSettings]) -> dict[str, LedgerEntry]:
-    """The entries of what every method must do, whatever the others do."""
-    runs = sorted({own.repetitions for own in methods.values() if own.repetitions})
-    chosen = sorted({own.selected_on for own in methods.values() if own.selected_on})
-    duplicates = max((own.near_duplicates or 0 for own in methods.values()), default=0)
+    """The entries for requirements on each single method."""
+    runs = sorted({method.repetitions for method in methods.values() if method.repetitions})
+    chosen = sorted({method.selected_on for method in methods.values() if method.selected_on})
+    duplicates = max((method.near_duplicates or 0 for method in methods.values()), default=0)
 
-    def require(factor: FactorName, key: str, holds: Holds, *, met: str, violated: str) -> LedgerEntry:
+    def require(factor: FactorName, key: str, is_met: Requirement, *, met_text: str, violated_text: str) -> LedgerEntry:
         """The methods that violate a requirement (False), else those that do not state its key (None)."""
-        answers = {name: holds(own) for name, own in methods.items()}
-        faulty, silent = (tuple(name for name in answers if answers[name] is wrong) for wrong in (False, None))
-        names = faulty or silent
-        status: EntryStatus = "violated" if faulty else "not stated" if silent else "met"
-        finding = violated if faulty else f"{key} is not stated" if silent else met
-        who = f" for {list_methods_of(names)}" if 0 < len(names) < len(answers) else ""
-        return LedgerEntry(factor=factor, status=status, finding=finding + who, methods=names)
+        results = {name: is_met(method) for name, method in methods.items()}
+        faulty, unstated = (tuple(name for name in results if results[name] is outcome) for outcome in (False, None))
+        names = faulty or unstated
+        status: EntryStatus = "violated" if faulty else "not stated" if unstated else "met"
+        finding = violated_text if faulty else f"{key} is not stated" if unstated else met_text
+        suffix = f" for {join_names(names)}" if 0 < len(names) < len(results) else ""
+        return LedgerEntry(factor=factor, status=status, finding=finding + suffix, methods=names)
 
     entries = (
         require(
             "intervals",
             "intervals or repetitions",
             has_interval,
-            met=f"intervals over {' or '.join(map(str, runs))} runs",
-            violated="no intervals",
+            met_text=f"intervals over {' or '.join(map(str, runs))} runs",
+            violated_text="no intervals",
         ),
         require(
             "selection",
             "selected_on",
-            lambda own: own.selected_on and own.selected_on != "test classes",
-            met=f"selected on {' or '.join(chosen)}",
-            violated="selected on test classes",
+            lambda method: method.selected_on and method.selected_on != "test classes",
+            met_text=f"selected on {' or '.join(chosen)}",
+            violated_text="selected on test classes",
         ),
         require(
             "classes",
             "disjoint_classes",
-            lambda own: own.disjoint_classes,
-            met="no class in two parts",
-            violated="classes in two parts",
+            lambda method: method.disjoint_classes,
+            met_text="no class in two parts",
+            violated_text="classes in two parts",
         ),
         require(
             "near_duplicates",
             "near_duplicates",
-            lambda own: None if own.near_duplicates is None else own.near_duplicates == 0,
-            met="no image in two parts",
-            violated=f"{duplicates:,} images in two parts",
+            lambda method: None if method.near_duplicates is None else method.near_duplicates == 0,
+            met_text="no image in two parts",
+            violated_text=f"{duplicates:,} images in two parts",
         ),
     )
     return {entry.factor: entry for entry in entries}
 
 
-def has_interval(own: MethodSettings) -> bool | None:
+def has_interval(method: MethodSettings) -> bool | None:
     """Whether a figure has an interval over several runs; None where that is not stated."""
-    if own.intervals is False or own.repetitions in (0, 1):
+    if method.intervals is False or method.repetitions in (0, 1):
         return False
-    return None if own.repetitions is None else own.intervals
+    return None if method.repetitions is None else method.intervals
 
 
 def example_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""What a fair comparison keeps equal, and what it must never do: the checklist of the ledger.
+"""The checklist of the ledger: what a fair comparison keeps equal, and what it must never do.
 
 The first six factors are the causes of unfair comparisons that Musgrave, Belongie and Lim name in "A metric learning
 reality check" (2020): other architectures, dimensions, augmentations and optimisers, batch normalisation frozen by some
@@ -20,7 +20,7 @@ __all__ = [
     "Factor",
     "FactorName",
     "check_varies",
-    "factor_of_key",
+    "find_factor",
     "is_declared",
 ]
 
@@ -44,7 +44,7 @@ FactorName: TypeAlias = Literal[
 ]
 
 CAUSE_COUNT = 6
-"""How many of the factors are causes of the Reality Check."""
+"""Number of factors that are causes of the Reality Check."""
 
 METHOD_KEYS = ("method", "options", "learner", "optimizer.objective_lr")
 """Keys of a run that differ between the methods of every study."""
@@ -57,12 +57,12 @@ class Factor:
     Attributes:
         name: as in `varies` and `[waivers]`.
         noun: what is compared or required.
-        fault: what is wrong where that is not as it should be; the noun again where it differs.
-        remedy: what to do then.
+        fault: name of a violation; by default the noun.
+        remedy: what to do about a violation.
         keys: dotted keys of a run's configuration, or tables of them; the longest that fits decides.
         fields: keys of a described method, which must be stated.
         optional: further ones, which need not be stated where no method does.
-        summary_keys: keys and fields that say enough where all are equal.
+        summary_keys: keys and fields shown where all are equal.
         cause: number among the causes of the Reality Check.
         blocks_start: whether a study with this fault does not start.
     """
@@ -84,7 +84,7 @@ class Factor:
         return self.fault or self.noun
 
 
-_LISTED = (
+_CHECKLIST = (
     Factor(
         "architecture",
         noun="architecture",
@@ -221,20 +221,20 @@ _LISTED = (
     ),
 )
 
-FACTORS: dict[str, Factor] = {factor.name: factor for factor in _LISTED}
+FACTORS: dict[str, Factor] = {factor.name: factor for factor in _CHECKLIST}
 """Name → line of the checklist, in its order."""
 
-_FACTOR_OF = {key: factor for factor in _LISTED for key in factor.keys}
+_FACTOR_BY_KEY = {key: factor for factor in _CHECKLIST for key in factor.keys}
 
 
-def factor_of_key(key: str) -> Factor:
+def find_factor(key: str) -> Factor:
     """The factor that a dotted key of a configuration belongs to: that of the longest table or key it starts with."""
     names = key.split(".")
-    for length in range(len(names), 0, -1):
-        factor = _FACTOR_OF.get(".".join(names[:length]))
+    for depth in range(len(names), 0, -1):
+        factor = _FACTOR_BY_KEY.get(".".join(names[:depth]))
         if factor is not None:
             return factor
-    raise unknown_name("condition of a run", key, _FACTOR_OF)
+    raise unknown_name("condition of a run", key, _FACTOR_BY_KEY)
 
 
 def is_declared(key: str, factor: Factor, varies: Iterable[str]) -> bool:
@@ -244,8 +244,8 @@ def is_declared(key: str, factor: Factor, varies: Iterable[str]) -> bool:
 
 def check_varies(varies: Iterable[str]) -> None:
     """Raise an error for a name that is neither a factor nor a key or field of one."""
-    fields = [field for factor in _LISTED for field in (*factor.fields, *factor.optional)]
-    tables = {key.partition(".")[0] for key in (*_FACTOR_OF, *METHOD_KEYS)}
+    fields = [field for factor in _CHECKLIST for field in (*factor.fields, *factor.optional)]
+    tables = {key.partition(".")[0] for key in (*_FACTOR_BY_KEY, *METHOD_KEYS)}
     for name in varies:
         if name not in FACTORS and name not in fields and name.partition(".")[0] not in tables:
             raise unknown_name("name in varies", name, [*FACTORS, *fields, *sorted(tables)])

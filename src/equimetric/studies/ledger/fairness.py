@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from equimetric.runs.data import RunData
@@ -28,6 +28,7 @@ def check_fairness(
     data: Sequence[RunData],
     *,
     trials: Mapping[str, int | None] | None = None,
+    tuned: Collection[str] = (),
     varies: Sequence[str] = (),
     waivers: Mapping[str, str] | None = None,
     selected_on: SelectedOn = "validation",
@@ -36,19 +37,25 @@ def check_fairness(
     """Everything that must be equal and disjoint in a study; `raise_unfair()` of the ledger refuses what is not.
 
     Args:
-        title: of the study.
+        title: title of the study.
         runs: row → configurations of its final runs, complete: with dimension, batch and image size chosen.
         data: the data of every fold.
         trials: row → trials of its search, None where a row has nothing to tune; no search at all without it.
+        tuned: dotted keys of conditions that the search chooses for each row.
         varies: dotted keys, tables or factors that the study or its protocol declares to vary, beside the method, its
             options, its learner and the learning rate of its own parameters.
         waivers: factor → why its fault is accepted.
         selected_on: the part of the data by which weights and hyper-parameters are chosen.
         trial_folders: runs of the search, which must not have opened the test classes.
     """
-    facts = StudyFacts(trials=dict(trials or {}), dims=embedding_dims(runs, data[0]), selected_on=selected_on)
-    found = [*check_runs(runs, facts, varies=varies, trial_folders=trial_folders), *check_data(data)]
-    entries, notes = waive(found, waivers or {})
+    facts = StudyFacts(
+        trials=dict(trials or {}),
+        dims=embedding_dims(runs, data[0]),
+        selected_on=selected_on,
+        tuned=tuple(sorted(tuned)),
+    )
+    unwaived = [*check_runs(runs, facts, varies=varies, trial_folders=trial_folders), *check_data(data)]
+    entries, notes = waive(unwaived, waivers or {})
     metrics = [name for configs in runs.values() for name in configs[0].evaluation.names()]
     return Ledger(
         title=title,
@@ -65,7 +72,7 @@ def check_runs(
 ) -> list[LedgerEntry]:
     """The entries of all factors but those of the data."""
     return [
-        *check_conditions(runs, varies=varies, dims=facts.dims),
+        *check_conditions(runs, varies=varies, dims=facts.dims, tuned=facts.tuned),
         check_repetitions(runs),
         check_tuning(runs, facts.trials, varies=varies),
         check_selection(runs, selected_on=facts.selected_on, trial_folders=trial_folders),

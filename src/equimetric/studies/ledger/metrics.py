@@ -1,4 +1,4 @@
-"""Which metrics can rank methods."""
+"""Note on metrics that cannot rank methods."""
 
 from collections.abc import Iterable
 

@@ -31,12 +31,12 @@ FAULTS = ("differs", "violated")
 
 
 class LedgerEntry(BaseModel):
-    """What was found of one factor.
+    """The finding on one factor.
 
     Attributes:
         factor: a name of `FACTORS`.
         status: whether it is equal, met, and so on.
-        finding: what was found, with the values and who has them.
+        finding: the finding, with the values and their methods.
         methods: those that differ from most others, violate the requirement, or do not state the factor.
         reason: why it is waived.
     """
@@ -61,12 +61,13 @@ class LedgerEntry(BaseModel):
 
 
 class StudyFacts(BaseModel):
-    """What the configurations of a study's runs do not say.
+    """Facts of a study that the configurations of its runs do not contain.
 
     Attributes:
         trials: row → trials of its search; None where it has nothing to tune, 0 for rows that are not listed.
         dims: row → dimension of its embedding, where that is not `model.dim`.
         selected_on: the part of the data by which weights and hyper-parameters are chosen.
+        tuned: conditions that a search chooses for each row: the value in the study's file is not used.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,19 +75,20 @@ class StudyFacts(BaseModel):
     trials: dict[str, int | None] = {}
     dims: dict[str, int] = {}
     selected_on: SelectedOn = "validation"
+    tuned: tuple[str, ...] = ()
 
 
 class Ledger(BaseModel):
-    """What is equal, declared, waived and wrong in a comparison.
+    """The fairness ledger of a comparison: equal, declared, waived and violated factors.
 
     Attributes:
-        title: of the comparison.
-        source: where it is from.
-        varies: what it declares to vary beside the methods themselves.
+        title: title of the comparison.
+        source: its origin.
+        varies: factors declared to vary besides the methods themselves.
         waivers: factor → why its fault is accepted.
         entries: one for each line of the checklist that applies.
-        notes: what a reader should know and nothing is refused for.
-        facts: of a study, what the configurations of its runs do not say.
+        notes: remarks for readers that are no faults.
+        facts: for a study, facts that the configurations of its runs do not contain.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,17 +107,17 @@ class Ledger(BaseModel):
 
     @property
     def faults(self) -> tuple[LedgerEntry, ...]:
-        """What makes the comparison unfair."""
+        """The faults that make the comparison unfair."""
         return tuple(entry for entry in self.entries if entry.is_fault)
 
     @property
     def unstated(self) -> tuple[LedgerEntry, ...]:
-        """What is not known of all methods."""
+        """Factors that are not known for all methods."""
         return tuple(entry for entry in self.entries if entry.status == "not stated")
 
     @property
     def waived(self) -> tuple[LedgerEntry, ...]:
-        """What would be a fault, or is not known, and is accepted for a reason."""
+        """Faults and unknown factors that are accepted for a stated reason."""
         return tuple(entry for entry in self.entries if entry.status == "waived")
 
     @property
@@ -129,7 +131,7 @@ class Ledger(BaseModel):
     def sentence(self) -> str:
         """The verdict with its reasons."""
         causes = [entry.line.wrong for entry in self.faults if entry.line.cause]
-        others = [entry.line.wrong for entry in self.faults if not entry.line.cause]
+        other_faults = [entry.line.wrong for entry in self.faults if not entry.line.cause]
         unstated = [entry.line.noun for entry in self.unstated]
         declared = [entry.line.noun for entry in self.entries if entry.status == "declared"]
         waived = [entry.line.wrong for entry in self.waived]
@@ -137,11 +139,11 @@ class Ledger(BaseModel):
             excepted = any(entry.line.cause for entry in self.waived)
             count = "no other cause" if excepted else f"none of the {CAUSE_COUNT} causes"
             head = f"Fair but for what is waived ({', '.join(waived)})" if waived else "Fair"
-            parts, waived = [f"{count} of unfair comparisons"], []
+            parts, waived = [f"{count} of unfair comparison was found"], []
         else:
             head = self.verdict.capitalize()
-            counted = f"{len(causes)} of {CAUSE_COUNT} causes of unfair comparisons ({', '.join(causes)})"
-            parts = [counted, *list_nouns("also: ", others)] if causes else list_nouns("", others)
+            count_text = f"{len(causes)} of {CAUSE_COUNT} causes of unfair comparison ({', '.join(causes)})"
+            parts = [count_text, *list_nouns("also: ", other_faults)] if causes else list_nouns("", other_faults)
         parts += list_nouns("not stated: ", unstated) + list_nouns("declared to vary: ", declared)
         return f"{head}: {'; '.join(parts + list_nouns('waived: ', waived))}."
 
@@ -159,7 +161,7 @@ class Ledger(BaseModel):
         )
 
     def footnotes(self) -> tuple[str, ...]:
-        """What every table of the comparison says: what is declared to vary, waived, or wrong and not refused."""
+        """Lines below every table: factors that are declared to vary, waived, or at fault."""
         lines = [f"Waived: {entry.line.wrong} ({entry.finding}): {entry.reason}" for entry in self.waived]
         lines += [
             f"Declared to vary: {entry.line.wrong} ({entry.finding})"
@@ -172,8 +174,8 @@ class Ledger(BaseModel):
     def replace(self, entries: Iterable[LedgerEntry], notes: Iterable[str] = ()) -> Ledger:
         """The ledger with newer entries in place of those of the same factors, and further notes."""
         newer = {entry.factor: entry for entry in entries}
-        kept = {entry.factor: entry for entry in self.entries}
-        ordered = tuple(newer.get(name) or kept[name] for name in FACTORS if name in newer or name in kept)
+        current = {entry.factor: entry for entry in self.entries}
+        ordered = tuple(newer.get(name) or current[name] for name in FACTORS if name in newer or name in current)
         return self.model_copy(update={"entries": ordered, "notes": (*self.notes, *notes)})
 
     def save(self, folder: Path) -> Path:

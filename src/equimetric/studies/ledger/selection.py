@@ -9,7 +9,7 @@ from equimetric.runs.access_log import RecordedAccess, read_test_accesses
 from equimetric.runs.configuration import RunConfig
 from equimetric.studies.ledger.conditions import RunsByRow
 from equimetric.studies.ledger.record import LedgerEntry, SelectedOn
-from equimetric.studies.ledger.settings import list_methods_of
+from equimetric.studies.ledger.settings import join_names
 
 __all__ = ["check_selection", "note_on_test_accesses"]
 
@@ -33,10 +33,10 @@ def check_selection(
     if selected_on == "test":
         faults.append(f"weights and hyper-parameters are selected by {', '.join(metrics)} of the test classes")
     if trained:
-        faults.append(f"trained on the test classes: {list_methods_of(trained)}")
+        faults.append(f"trained on the test classes: {join_names(trained)}")
     if opened:
-        shown = ", ".join(str(Path(*folder.parts[-2:])) for folder in opened[:RUNS_SHOWN])
-        faults.append(f"test classes were opened by {len(opened):,} trials of the search: {shown}")
+        folder_names = ", ".join(str(Path(*folder.parts[-2:])) for folder in opened[:RUNS_SHOWN])
+        faults.append(f"test classes were opened by {len(opened):,} trials of the search: {folder_names}")
     if faults:
         return LedgerEntry(factor="selection", status="violated", finding="; ".join(faults), methods=tuple(trained))
     return LedgerEntry(
@@ -50,7 +50,7 @@ def trains_on_test(config: RunConfig) -> bool:
 
 
 def note_on_test_accesses(folders: Mapping[str, Sequence[Path]]) -> list[str]:
-    """How often the test classes of each final run were opened: once by its own test, and later by commands.
+    """Note on how often the test classes of each final run were opened: once by its own test, later by commands.
 
     A second look is no selection, so it is only noted; what is chosen after it should be tested on other classes.
     """
@@ -58,17 +58,17 @@ def note_on_test_accesses(folders: Mapping[str, Sequence[Path]]) -> list[str]:
     opened = {folder: accesses for folder, accesses in looks.items() if accesses}
     if not opened:
         return []
-    again = {folder: accesses for folder, accesses in opened.items() if len(accesses) > 1}
-    if not again:
+    repeated = {folder: accesses for folder, accesses in opened.items() if len(accesses) > 1}
+    if not repeated:
         return [f"Test classes were opened once by each of {len(opened):,} final runs."]
-    listed = "; ".join(
+    names_text = "; ".join(
         f"{Path(*folder.parts[-2:])} {len(accesses)} times ({describe_accesses(accesses[1:])})"
-        for folder, accesses in list(again.items())[:RUNS_SHOWN]
+        for folder, accesses in list(repeated.items())[:RUNS_SHOWN]
     )
-    more = f"; and {len(again) - RUNS_SHOWN:,} more" if len(again) > RUNS_SHOWN else ""
+    rest_text = f"; and {len(repeated) - RUNS_SHOWN:,} more" if len(repeated) > RUNS_SHOWN else ""
     return [
-        f"Test classes were opened more than once by {len(again):,} of {len(opened):,} final runs: {listed}{more}. "
-        "What is chosen after such a look needs other classes to be tested on."
+        f"Test classes were opened more than once by {len(repeated):,} of {len(opened):,} final runs: "
+        f"{names_text}{rest_text}. What is chosen after such a look needs other classes to be tested on."
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from equimetric.studies.ledger.factors import Factor, is_declared
@@ -15,32 +15,44 @@ __all__ = [
     "compare_dimensions",
     "compare_factor",
     "describe_groups",
-    "list_methods_of",
+    "join_names",
 ]
 
 Settings: TypeAlias = Mapping[str, Mapping[str, str | None]]
 """Method → key → value as text; None where it is not stated. A key that a method lacks does not apply to it."""
 
 FLOAT_BITS = 32
-"""Of one dimension of an embedding that is not binary."""
+"""Bits per dimension of an embedding that is not binary."""
 
 NOT_SET = "not set"
 """A key of a configuration without a value."""
 
+TUNED = "tuned for each method by the same budget"
 NAMES_SHOWN, VALUES_SHOWN = 3, 6
 
 
 def compare_factor(
-    factor: Factor, keys: Sequence[str], settings: Settings, varies: Sequence[str], *, optional: Sequence[str] = ()
+    factor: Factor,
+    keys: Sequence[str],
+    settings: Settings,
+    varies: Sequence[str],
+    *,
+    optional: Sequence[str] = (),
+    tuned: Collection[str] = (),
 ) -> LedgerEntry:
-    """Compare the settings of one factor key by key; an optional key that no method states is left out."""
-    columns = {key: {name: own[key] for name, own in settings.items() if key in own} for key in (*keys, *optional)}
+    """Compare the settings of one factor key by key; an optional key that no method states is left out.
+
+    Of a key that is `tuned` for each method, the shared value is only where the search would start.
+    """
+    columns = {
+        key: {name: values[key] for name, values in settings.items() if key in values} for key in (*keys, *optional)
+    }
     columns = {key: column for key, column in columns.items() if key in keys or {*column.values()} != {None}}
     different = [key for key, column in columns.items() if len({*column.values()} - {None}) > 1]
     undeclared = [key for key in different if not is_declared(key, factor, varies)]
     gaps = [key for key, column in columns.items() if None in column.values()]
     if not different and not gaps:
-        return LedgerEntry(factor=factor.name, status="equal", finding=describe_shared(factor, columns))
+        return LedgerEntry(factor=factor.name, status="equal", finding=describe_shared(factor, columns, tuned))
     reported = [key for key in columns if key in undeclared or key in gaps] or different
     return LedgerEntry(
         factor=factor.name,
@@ -57,12 +69,12 @@ def compare_dimensions(
 
     2,048 signs are 2,048 bits, and so are 64 numbers of 32 bits.
     """
-    sizes = sorted({one for one in dims.values() if one is not None})
+    sizes = sorted({size for size in dims.values() if size is not None})
     names: dict[int, str] = {}
     for dim, bits in sizes:
         names[dim * bits] = " or ".join(filter(None, (names.get(dim * bits), describe_dimension(dim, bits))))
-    names = {size: text + (", equal bits" if " or " in text else "") for size, text in names.items()}
-    settings = {name: {key: names[one[0] * one[1]] if one else None} for name, one in dims.items()}
+    names = {total: text + (", equal bits" if " or " in text else "") for total, text in names.items()}
+    settings = {name: {key: names[size[0] * size[1]] if size else None} for name, size in dims.items()}
     return compare_factor(factor, [key], settings, varies)
 
 
@@ -71,41 +83,43 @@ def describe_dimension(dim: int, bits: int) -> str:
     return {FLOAT_BITS: f"{dim:,}", 1: f"{dim:,} signs"}.get(bits, f"{dim:,} of {bits} bits")
 
 
-def describe_shared(factor: Factor, stated: Mapping[str, Mapping[str, str | None]]) -> str:
-    """The values that all methods share, of the keys that say enough."""
-    chosen = [key for key in stated if key in factor.summary_keys] or list(stated)
-    values = [(key.rpartition(".")[2], next(iter(stated[key].values()), NOT_SET)) for key in chosen]
+def describe_shared(factor: Factor, stated: Mapping[str, Mapping[str, str | None]], tuned: Collection[str] = ()) -> str:
+    """The values that all methods share, of the keys that say enough, and which keys are tuned for each method."""
+    chosen = [key for key in stated if key in factor.summary_keys or key in tuned] or list(stated)
+    values = [
+        (key.rpartition(".")[2], TUNED if key in tuned else next(iter(stated[key].values()), NOT_SET)) for key in chosen
+    ]
     return ", ".join(f"{key} {value}" for key, value in values if value != NOT_SET) or "the same for all"
 
 
 def describe_groups(values: Mapping[str, str | None]) -> str:
     """'64 for contrastive, triplet; 128 for margin': the most common value first."""
-    groups = group(values)
+    groups = group_by_value(values)
     if len(groups) == 1:
         return groups[0][0] or "not stated"
-    shown = [f"{value or 'not stated'} for {list_methods_of(names)}" for value, names in groups[:VALUES_SHOWN]]
-    more = len(groups) - VALUES_SHOWN
-    return "; ".join([*shown, *([f"{more} more values"] if more > 0 else [])])
+    displayed = [f"{value or 'not stated'} for {join_names(names)}" for value, names in groups[:VALUES_SHOWN]]
+    num_hidden = len(groups) - VALUES_SHOWN
+    return "; ".join([*displayed, *([f"{num_hidden} more values"] if num_hidden > 0 else [])])
 
 
-def list_methods_of(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """'contrastive, triplet, margin and 3 others'."""
     if len(names) <= NAMES_SHOWN + 1:
         return ", ".join(names)
     return f"{', '.join(names[:NAMES_SHOWN])} and {len(names) - NAMES_SHOWN} others"
 
 
-def group(values: Mapping[str, str | None]) -> list[tuple[str | None, list[str]]]:
+def group_by_value(values: Mapping[str, str | None]) -> list[tuple[str | None, list[str]]]:
     """Value → its methods, the most common value first, then in order of appearance; what is not stated last."""
     groups: dict[str | None, list[str]] = {}
     for name, value in values.items():
         groups.setdefault(value, []).append(name)
-    return sorted(groups.items(), key=lambda one: (one[0] is None, -len(one[1])))
+    return sorted(groups.items(), key=lambda item: (item[0] is None, -len(item[1])))
 
 
 def odd_methods(values: Mapping[str, str | None]) -> list[str]:
     """The methods without the most common value; all of them where no value is more common than the next."""
-    groups = group(values)
+    groups = group_by_value(values)
     if groups[0][0] is None:
         return list(values)
     tie = len(groups) > 1 and groups[1][0] is not None and len(groups[1][1]) == len(groups[0][1])

@@ -1,4 +1,4 @@
-"""One threshold for several data sets: how far their utilities lie apart."""
+"""One threshold for several data sets: how far their utilities differ."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def data_sets_probe(folders: Sequence[Path]) -> dict[str, float]:
     parts = [embed_run(folder, cohort=CohortOverride("none"))[1] for folder in folders]
     offsets = torch.tensor([0, *(int(part.labels.max()) + 1 for part in parts[:-1])]).cumsum(0)
     labels = torch.cat([part.labels + offset for part, offset in zip(parts, offsets, strict=True)])
-    members = torch.cat([torch.full((len(part.labels),), number) for number, part in enumerate(parts)])
+    members = torch.cat([torch.full((len(part.labels),), index) for index, part in enumerate(parts)])
     embeddings = torch.cat([part.embeddings for part in parts])
     return {
         "opis of data sets": threshold_consistency(embeddings, labels, members=members).opis,

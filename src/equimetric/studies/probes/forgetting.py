@@ -1,4 +1,4 @@
-"""Classes that arrive in rounds: what of earlier ones is forgotten."""
+"""Classes that arrive in rounds: how much of earlier ones is forgotten."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ __all__ = ["forgetting_probe"]
 def forgetting_probe(folders: Sequence[Path]) -> dict[str, float]:
     """The metric on the test classes after each round, on the classes seen so far, forgetting, backward transfer."""
     rounds = evaluate_rounds(folders)
-    values = {f"test {rounds.metric} after round {number}": value for number, value in enumerate(rounds.test, start=1)}
-    seen = enumerate(rounds.classes.mean_so_far, start=1)
-    values |= {f"{rounds.metric} of classes seen after round {number}": float(value) for number, value in seen}
+    values = {f"test {rounds.metric} after round {k}": value for k, value in enumerate(rounds.test, start=1)}
+    means = enumerate(rounds.classes.mean_so_far, start=1)
+    values |= {f"{rounds.metric} of classes seen after round {k}": float(value) for k, value in means}
     values["forgetting"] = float(rounds.classes.forgetting)
     values["backward transfer"] = float(rounds.classes.backward_transfer)
     return values

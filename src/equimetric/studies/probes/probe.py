@@ -1,4 +1,4 @@
-"""How a probe is declared and found: `@probe("conditions", …)` in a file of its own."""
+"""Declare and register probes: `@probe("conditions", …)` in a file of its own."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Probe:
     """A further measurement.
 
     Attributes:
-        name: as a study lists it.
-        title: of its table.
+        name: name in a study's configuration.
+        title: title of its table.
         version: raised whenever the same runs give other values.
         measure: folders of runs → values by name.
         sweep: the sweep whose runs are measured together; '' for a measurement of every run by itself.

@@ -1,6 +1,6 @@
-"""Tuning: which parameters a trial tries, as a function of the trials before it; what the best ones are.
+"""Tuning: the parameters of a trial, as a function of the trials before it, and the best ones.
 
-Optuna proposes where a Bayesian search asks it to; which trials are finished or stale, the study's index knows.
+A Bayesian search asks Optuna for proposals; the study's index knows which trials are finished or stale.
 """
 
 from equimetric.studies.search.edges import edge_notes

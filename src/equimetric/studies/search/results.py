@@ -1,4 +1,4 @@
-"""What a search found: the best trial, and how much each parameter mattered."""
+"""Results of a search: the best trial, and how much each parameter mattered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from equimetric.search_space import SearchSpace
-from equimetric.studies.search.proposals import ScoredTrial, import_optuna, recorded_study
+from equimetric.studies.search.proposals import ScoredTrial, build_optuna_study, import_optuna
 
 __all__ = ["SearchChoice", "best_trial", "parameter_importance"]
 
@@ -24,7 +24,7 @@ class SearchChoice:
         params: by option or condition.
         trial: number of the trial.
         score: mean over the folds of its best validation score.
-        trials: how many there were.
+        trials: number of trials.
         at_edge: parameters that lie at the end of their range, with the sentence that says so.
     """
 
@@ -37,12 +37,12 @@ class SearchChoice:
 
 def best_trial(trials: Sequence[ScoredTrial]) -> int:
     """The number of the trial with the largest score, the first of equal ones."""
-    return max(range(len(trials)), key=lambda number: (trials[number].score, -number))
+    return max(range(len(trials)), key=lambda index: (trials[index].score, -index))
 
 
 def parameter_importance(space: Mapping[str, SearchSpace], trials: Sequence[ScoredTrial]) -> dict[str, float]:
     """Share of the variance of scores that each parameter explains (fANOVA); empty for few trials or equal scores."""
-    enough = len(trials) >= MIN_TRIALS_FOR_IMPORTANCE and len({one.score for one in trials}) > 1
+    enough = len(trials) >= MIN_TRIALS_FOR_IMPORTANCE and len({trial.score for trial in trials}) > 1
     if not space or not enough:
         return {}
     if len(space) == 1:
@@ -51,5 +51,5 @@ def parameter_importance(space: Mapping[str, SearchSpace], trials: Sequence[Scor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-        shares = optuna.importance.get_param_importances(recorded_study(space, trials), evaluator=evaluator)
+        shares = optuna.importance.get_param_importances(build_optuna_study(space, trials), evaluator=evaluator)
     return {name: float(shares[name]) for name in space if name in shares}

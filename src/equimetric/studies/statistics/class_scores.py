@@ -48,8 +48,8 @@ class ClassScores:
         n, c = array.shape
         shares = np.full(c, 1 / c) if weights is None else np.array(weights, dtype=np.float64)
         object.__setattr__(self, "values", array)
-        object.__setattr__(self, "seeds", None if seeds is None else _ids(seeds, n, "seeds"))
-        object.__setattr__(self, "classes", _ids(range(c) if classes is None else classes, c, "classes"))
+        object.__setattr__(self, "seeds", None if seeds is None else _check_ids(seeds, n, "seeds"))
+        object.__setattr__(self, "classes", _check_ids(range(c) if classes is None else classes, c, "classes"))
         object.__setattr__(self, "weights", shares)
         if seeds is None and n > 1:
             raise EquimetricError(f"a row without seeds has one score per class, not {n}; give the ids of its seeds")
@@ -112,18 +112,18 @@ class ClassScores:
 
     def without(self, *, seeds: Iterable[Hashable] = (), classes: Iterable[Hashable] = ()) -> "ClassScores":
         """The same row without some seeds or classes; the weights of the other classes keep their proportions."""
-        gone, gone_classes = set(seeds), set(classes)
+        left_out, left_out_classes = set(seeds), set(classes)
         return self.select(
-            seeds=None if self.seeds is None else [seed for seed in self.seeds if seed not in gone],
-            classes=[name for name in self.classes if name not in gone_classes] if gone_classes else None,
+            seeds=None if self.seeds is None else [seed for seed in self.seeds if seed not in left_out],
+            classes=[name for name in self.classes if name not in left_out_classes] if left_out_classes else None,
         )
 
     def select(
         self, *, seeds: Sequence[Hashable] | None = None, classes: Sequence[Hashable] | None = None
     ) -> "ClassScores":
         """These seeds and classes, in this order; by default all."""
-        rows = slice(None) if seeds is None or self.seeds is None else _places(seeds, self.seeds, "seed")
-        columns = slice(None) if classes is None else _places(classes, self.classes, "class")
+        rows = slice(None) if seeds is None or self.seeds is None else _find_positions(seeds, self.seeds, "seed")
+        columns = slice(None) if classes is None else _find_positions(classes, self.classes, "class")
         weights = self.weights if classes is None else self.weights[columns] / self.weights[columns].sum()
         chosen: Sequence[Hashable] | None = None if self.seeds is None else np.array(self.seeds, object)[rows].tolist()
         return ClassScores(
@@ -180,11 +180,11 @@ def pair_rows(a: ClassScores, b: ClassScores) -> PairedScores:
 
 def _match_classes(a: ClassScores, b: ClassScores) -> ClassScores:
     """`b` with its classes in the order of `a`."""
-    alone = set() if a.classes == b.classes else set(a.classes) ^ set(b.classes)
-    if alone:
+    unmatched = set() if a.classes == b.classes else set(a.classes) ^ set(b.classes)
+    if unmatched:
         raise EquimetricError(
-            f"two rows are compared on the same classes, but {len(alone)} are in one of them only "
-            f"({_first_ids(alone)}); leave these out with without(classes=[…])"
+            f"two rows are compared on the same classes, but {len(unmatched)} are in one of them only "
+            f"({_first_ids(unmatched)}); leave these out with without(classes=[…])"
         )
     b = b if a.classes == b.classes else b.select(classes=a.classes)
     if not np.allclose(a.weights, b.weights, rtol=1e-6, atol=0):
@@ -192,8 +192,8 @@ def _match_classes(a: ClassScores, b: ClassScores) -> ClassScores:
     return b
 
 
-def _ids(given: Sequence[Hashable], expected: int, name: str) -> tuple[Hashable, ...]:
-    ids = tuple(given)
+def _check_ids(values: Sequence[Hashable], expected: int, name: str) -> tuple[Hashable, ...]:
+    ids = tuple(values)
     if len(ids) != expected:
         raise EquimetricError(f"{len(ids)} {name} are named for scores of {expected} {name}")
     if len(set(ids)) < expected:
@@ -201,17 +201,17 @@ def _ids(given: Sequence[Hashable], expected: int, name: str) -> tuple[Hashable,
     return ids
 
 
-def _places(wanted: Sequence[Hashable], known: tuple[Hashable, ...], name: str) -> NDArray[np.intp]:
-    place = {one: number for number, one in enumerate(known)}
-    missing = [one for one in wanted if one not in place]
+def _find_positions(ids: Sequence[Hashable], valid_ids: tuple[Hashable, ...], name: str) -> NDArray[np.intp]:
+    position = {item: i for i, item in enumerate(valid_ids)}
+    missing = [item for item in ids if item not in position]
     if missing:
         raise EquimetricError(f"there is no {name} {quote(missing[0])} in this row")
-    if not wanted:
+    if not ids:
         raise EquimetricError(f"at least one {name} must be left")
-    return np.array([place[one] for one in wanted], dtype=np.intp)
+    return np.array([position[item] for item in ids], dtype=np.intp)
 
 
 def _first_ids(ids: Iterable[Any]) -> str:
-    """The first three of some ids."""
-    listed = [str(one) for one in ids]
-    return ", ".join(listed[:3]) + (" …" if len(listed) > 3 else "")
+    """The first three ids as text."""
+    texts = [str(item) for item in ids]
+    return ", ".join(texts[:3]) + (" …" if len(texts) > 3 else "")

@@ -34,8 +34,8 @@ __all__ = ["RowComparison", "RowComparisons", "compare_rows"]
 class RowComparison:
     """The first row minus the second.
 
-    interval      of this comparison alone
-    simultaneous  the wider one that the verdict comes from
+    interval      interval of this comparison alone
+    simultaneous  the wider interval behind the verdict
     adjusted_p    p by Holm's method over all comparisons of the table; NaN where one seed cannot tell
     verdict       on the first row
     comparisons   number of comparisons that the adjustment is for
@@ -79,7 +79,7 @@ class RowComparisons:
     """All comparisons of a table.
 
     rows         name → interval of its score, best first
-    comparisons  of every pair, the better score first; or of every other row minus `baseline`
+    comparisons  every pair, the better score first; or every other row minus `baseline`
     """
 
     rows: Mapping[str, TwoWayInterval]
@@ -121,17 +121,17 @@ class RowComparisons:
 
     @cached_property
     def _by_pair(self) -> dict[tuple[str, str], RowComparison]:
-        return {(one.first, one.second): one for one in self.comparisons}
+        return {(pair.first, pair.second): pair for pair in self.comparisons}
 
     @cached_property
     def _better(self) -> list[tuple[str, str]]:
         """Pairs (better row, worse row)."""
-        oriented = (one.reversed() if one.verdict == "worse" else one for one in self.comparisons)
-        return [(one.first, one.second) for one in oriented if one.verdict == "better"]
+        oriented = (pair.reversed() if pair.verdict == "worse" else pair for pair in self.comparisons)
+        return [(pair.first, pair.second) for pair in oriented if pair.verdict == "better"]
 
-    def _require_all_pairs(self, what: str) -> None:
+    def _require_all_pairs(self, purpose: str) -> None:
         if self.baseline is not None:
-            raise EquimetricError(f"{what} need all pairs of rows; compare with baseline=None")
+            raise EquimetricError(f"{purpose} need all pairs of rows; compare with baseline=None")
 
 
 def compare_rows(
@@ -181,7 +181,7 @@ def _adjust(intervals: list[TwoWayInterval], confidence: float) -> tuple[list[fl
     p_values = [interval.p_value for interval in intervals]
     tested = [p for p in p_values if not math.isnan(p)]
     adjusted = iter(zip(holm(tested), simultaneous_confidences(tested, confidence), strict=True) if tested else ())
-    open_ = (math.nan, confidence)
-    levels = [open_ if math.isnan(p) else next(adjusted) for p in p_values]
+    untested = (math.nan, confidence)
+    levels = [untested if math.isnan(p) else next(adjusted) for p in p_values]
     wide = [interval.at(level) for interval, (_, level) in zip(intervals, levels, strict=True)]
     return [p for p, _ in levels], wide

@@ -86,16 +86,16 @@ class DatasetRanking:
 
     @property
     def sentence(self) -> str:
-        """What the tests can tell with this number of data sets."""
+        """The results of the tests, and their limits with this number of data sets."""
         n, k = self.scores.shape
         text = (
             f"Over {n} data sets, {k} methods differ where their mean ranks are {self.critical_difference:.2f} or more "
             f"apart (Nemenyi); Friedman's test gives p = {self.friedman.p_f:.2g}."
         )
-        least = smallest_p("Wilcoxon", n, k * (k - 1) // 2)
-        if least > 1 - self.confidence:
+        min_p = smallest_p("Wilcoxon", n, k * (k - 1) // 2)
+        if min_p > 1 - self.confidence:
             text += (
-                f" Wilcoxon's test with Holm's adjustment cannot tell any pair apart: its smallest p is {least:.2g}."
+                f" Wilcoxon's test with Holm's adjustment cannot tell any pair apart: its smallest p is {min_p:.2g}."
             )
         return text
 
@@ -116,8 +116,8 @@ def friedman_test(scores: ArrayLike) -> FriedmanTest:
     result = friedmanchisquare(*array.T)
     chi2, degrees = float(result.statistic), (k - 1, (k - 1) * (n - 1))
     # The same order on every data set leaves no variation to compare with.
-    rest = n * (k - 1) - chi2
-    f = (n - 1) * chi2 / rest if rest > 1e-9 else math.inf
+    residual = n * (k - 1) - chi2
+    f = (n - 1) * chi2 / residual if residual > 1e-9 else math.inf
     return FriedmanTest(chi2, float(result.pvalue), f, degrees, float(fdtrc(*degrees, f)))
 
 

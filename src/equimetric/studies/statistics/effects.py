@@ -1,4 +1,4 @@
-"""How large a difference is: in the metric's unit, in seed standard deviations, and in percent."""
+"""Effect size: a difference in the metric's unit, in seed standard deviations, and in percent."""
 
 import math
 from dataclasses import dataclass

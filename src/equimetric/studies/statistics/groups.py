@@ -13,11 +13,11 @@ def tied_groups(names: Sequence[str], different: Iterable[tuple[str, str]]) -> l
     All largest groups can be exponentially many. So a group is grown from each pair that shares none yet, by the row
     that brings most such pairs, until none can be added; groups are dropped whose pairs others hold together.
     """
-    places = {name: place for place, name in enumerate(names)}
+    index = {name: i for i, name in enumerate(names)}
     tied = [set(range(len(names))) for _ in names]
-    for one, other in different:
-        tied[places[one]].discard(places[other])
-        tied[places[other]].discard(places[one])
+    for a, b in different:
+        tied[index[a]].discard(index[b])
+        tied[index[b]].discard(index[a])
     groups: list[list[int]] = []
     joined: list[set[int]] = [set() for _ in names]
     for first in range(len(names)):
@@ -26,24 +26,24 @@ def tied_groups(names: Sequence[str], different: Iterable[tuple[str, str]]) -> l
                 continue
             group, candidates = {first, second}, tied[first] & tied[second]
             while candidates := candidates - group:
-                place = min(candidates, key=lambda one: (-len(group - joined[one]), one))
-                group.add(place)
-                candidates &= tied[place]
+                i = min(candidates, key=lambda row: (-len(group - joined[row]), row))
+                group.add(i)
+                candidates &= tied[i]
             groups.append(sorted(group))
-            for place in group:
-                joined[place] |= group
-    return [tuple(names[place] for place in group) for group in _without_redundant(sorted(groups))]
+            for i in group:
+                joined[i] |= group
+    return [tuple(names[i] for i in group) for group in _drop_redundant(sorted(groups))]
 
 
 def compact_letters(names: Sequence[str], different: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Compact letter display: rows that share a letter are not `different`; the first group has the letter a."""
-    shown = dict.fromkeys(names, "")
-    for number, group in enumerate(tied_groups(names, different)):
+    letters = dict.fromkeys(names, "")
+    for index, group in enumerate(tied_groups(names, different)):
         alphabet = string.ascii_lowercase + string.ascii_uppercase
-        letter = alphabet[number % len(alphabet)] + "′" * (number // len(alphabet))
+        letter = alphabet[index % len(alphabet)] + "′" * (index // len(alphabet))
         for name in group:
-            shown[name] += letter
-    return shown
+            letters[name] += letter
+    return letters
 
 
 def possible_ranks(names: Sequence[str], better: Iterable[tuple[str, str]]) -> dict[str, tuple[int, int]]:
@@ -58,14 +58,14 @@ def possible_ranks(names: Sequence[str], better: Iterable[tuple[str, str]]) -> d
     return {name: (first[name], last[name]) for name in names}
 
 
-def _without_redundant(groups: list[list[int]]) -> list[list[int]]:
+def _drop_redundant(groups: list[list[int]]) -> list[list[int]]:
     """Drop groups, the last first, while every row and every pair stays in another."""
-    held = Counter((one, two) for group in groups for one in group for two in group)
-    kept = []
+    counts = Counter((a, b) for group in groups for a in group for b in group)
+    remaining = []
     for group in reversed(groups):
-        pairs = [(one, two) for one in group for two in group]
-        if all(held[pair] > 1 for pair in pairs):
-            held.subtract(pairs)
+        pairs = [(a, b) for a in group for b in group]
+        if all(counts[pair] > 1 for pair in pairs):
+            counts.subtract(pairs)
         else:
-            kept.append(group)
-    return kept[::-1]
+            remaining.append(group)
+    return remaining[::-1]

@@ -35,4 +35,4 @@ def simultaneous_confidences(p_values: Values, confidence: float = 0.95) -> list
     levels = np.full(len(p), level / len(p))
     order = np.argsort(p, kind="stable")[: int(rejected.sum())]
     levels[order] = level / np.arange(len(p), 0, -1)[: len(order)]
-    return [float(1 - one) for one in levels]
+    return [float(1 - alpha) for alpha in levels]

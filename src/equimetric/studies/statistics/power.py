@@ -1,4 +1,4 @@
-"""What a comparison could detect, and how many seeds or classes a verdict would take."""
+"""Detectable differences of a comparison, and the number of seeds or classes that a verdict needs."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from equimetric.errors import EquimetricError
 from equimetric.intervals import t_quantile
 from equimetric.studies.statistics.two_way import THESE_CLASSES, SeedTerms, TwoWayInterval, combine_terms
 
-__all__ = ["least_number", "minimum_detectable_difference", "project_interval"]
+__all__ = ["minimum_detectable_difference", "project_interval", "smallest_sufficient"]
 
 
 def minimum_detectable_difference(interval: TwoWayInterval, power: float = 0.8) -> float:
@@ -42,18 +42,17 @@ def project_interval(
     c = interval.classes if classes is None else classes
     seed, class_, residual = interval.parts
     # Two rows with different seeds share the variances of their difference equally.
-    groups = [SeedTerms((seed + residual / c) / one / len(n), residual / (one * c) / len(n), one) for one in n]
+    groups = [SeedTerms((seed + residual / c) / k / len(n), residual / (k * c) / len(n), k) for k in n]
     class_term = class_ / c + sum(group.residual for group in groups)
     variance, degrees = combine_terms(groups, 0.0 if interval.estimand == THESE_CLASSES else class_term, c)
     return replace(interval, variance=variance, degrees_of_freedom=degrees, seeds=n, classes=c)
 
 
-def least_number(suffices: Callable[[int], bool], above: int, most: int) -> int | None:
-    """The least number above `above` that suffices, or None if even `most` does not; larger ones suffice, too."""
-    if not suffices(most):
+def smallest_sufficient(is_enough: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The smallest n in (low, high] with `is_enough(n)`, by bisection; None if even `high` is not enough."""
+    if not is_enough(high):
         return None
-    low, high = above, most
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high

@@ -69,7 +69,7 @@ class WilcoxonTest:
 
 def paired_t_test(a: Values, b: Values, confidence: float = 0.95) -> TTest:
     """T = mean(d) / (s_d / √n) over the differences d = a − b of runs that share a seed or fold."""
-    difference = _paired_differences(a, b, least=2)
+    difference = _paired_differences(a, b, min_length=2)
     n = len(difference)
     error = float(difference.std(ddof=1)) / math.sqrt(n)
     return _t_test(float(difference.mean()), error, n - 1, confidence)
@@ -92,7 +92,7 @@ def sign_flip_test(a: Values, b: Values) -> SignFlipTest:
 
     p = #{σ ∈ {±1}^n : |Σ σ_i d_i| ≥ |Σ d_i|} / 2^n. The smallest p that n pairs can give is 2^(1−n).
     """
-    difference = _paired_differences(a, b, least=1)
+    difference = _paired_differences(a, b, min_length=1)
     n = len(difference)
     if n > MAX_FLIPPED_PAIRS:
         raise EquimetricError(
@@ -116,7 +116,7 @@ def wilcoxon_test(a: Values, b: Values) -> WilcoxonTest:
     """
     from scipy.stats import wilcoxon
 
-    difference = _paired_differences(a, b, least=1)
+    difference = _paired_differences(a, b, min_length=1)
     if not difference.any():
         return WilcoxonTest(0.0, 1.0)
     result = wilcoxon(difference)
@@ -146,8 +146,8 @@ def _t_test(difference: float, error: float, degrees: float, confidence: float) 
     return TTest(difference, half_width, statistic, degrees, p_value, confidence)
 
 
-def _paired_differences(a: Values, b: Values, *, least: int) -> NDArray[np.float64]:
-    first, second = check_values(a, "a", min_length=least), check_values(b, "b", min_length=least)
+def _paired_differences(a: Values, b: Values, *, min_length: int) -> NDArray[np.float64]:
+    first, second = check_values(a, "a", min_length=min_length), check_values(b, "b", min_length=min_length)
     if len(first) != len(second):
         raise EquimetricError(
             f"a has {len(first)} runs and b has {len(second)}; a paired test needs the same seeds for both, "

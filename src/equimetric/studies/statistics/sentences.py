@@ -13,7 +13,7 @@ __all__ = ["POINTS", "Unit", "comparison_notes", "describe_seeds_needed", "verdi
 
 
 class Unit(NamedTuple):
-    """How differences are written: value × scale, with decimals and a name."""
+    """Format of differences: value × scale, with decimals and a name."""
 
     scale: float
     decimals: int
@@ -73,19 +73,19 @@ def describe_seeds_needed(interval: TwoWayInterval, margin: float) -> str:
     if interval.estimand == THESE_CLASSES:
         return "Even 1,000 seeds would not settle it."
     if not more_classes:
-        alone = "More seeds alone do not help, nor do more classes alone: it takes both."
-        return alone if interval.seeds else "Even 100,000 classes would not settle it."
+        both_needed = "More seeds alone do not help, nor do more classes alone: it takes both."
+        return both_needed if interval.seeds else "Even 100,000 classes would not settle it."
     limit = "More seeds do not help, the classes limit it: " if interval.seeds else "There are no seeds: "
     return f"{limit}if the difference stays this size, {more_classes}"
 
 
 def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, ...]:
-    """What to print below a table: estimand, verdicts, the smallest p of the seeds, detectable differences."""
-    intervals = [one.interval for one in table.comparisons if not one.interval.seeds_unknown]
+    """Notes below a table: estimand, verdicts, the smallest p of the seeds, detectable differences."""
+    intervals = [comparison.interval for comparison in table.comparisons if not comparison.interval.seeds_unknown]
     if not intervals:
         return ("No pair of rows can be told apart: one seed does not tell how much seeds matter; run two or more.",)
     count, confidence = len(intervals), f"{100 * intervals[0].confidence:g} %"
-    bases = dict.fromkeys(one.interval.basis for one in table.comparisons)
+    bases = dict.fromkeys(comparison.interval.basis for comparison in table.comparisons)
     notes = [
         f"Intervals are for {intervals[0].estimand}: {'; '.join(bases)}.",
         f"{count} verdict{'s hold together' if count > 1 else ' holds'} with {confidence} confidence; differences "
@@ -93,23 +93,24 @@ def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, .
     ]
     seeds = [n for interval in intervals for n in interval.seeds]
     if seeds:
-        alone, adjusted = smallest_p("sign flips", max(seeds)), smallest_p("sign flips", max(seeds), count)
-        after = f", {adjusted:.2g} after Holm's adjustment for {count} comparisons" if count > 1 else ""
+        min_p, adjusted_min_p = smallest_p("sign flips", max(seeds)), smallest_p("sign flips", max(seeds), count)
+        adjusted_text = f", {adjusted_min_p:.2g} after Holm's adjustment for {count} comparisons" if count > 1 else ""
         notes.append(
-            f"Over {max(seeds)} seeds, sign flips and Wilcoxon's test allow no p below {alone:.2g}{after}; t-tests do."
+            f"Over {max(seeds)} seeds, sign flips and Wilcoxon's test allow no p below {min_p:.2g}{adjusted_text}; "
+            "t-tests do."
         )
     return (*notes, _detectable_text(intervals, unit))
 
 
 def _detectable_text(intervals: list[TwoWayInterval], unit: Unit) -> str:
     count = len(intervals)
-    together = 1 - (1 - intervals[0].confidence) / count
-    alone = unit.amount(median(map(minimum_detectable_difference, intervals)))
-    text = f"Smallest difference detectable with 80 % power: {alone} (median)"
+    adjusted_confidence = 1 - (1 - intervals[0].confidence) / count
+    single = unit.amount(median(map(minimum_detectable_difference, intervals)))
+    text = f"Smallest difference detectable with 80 % power: {single} (median)"
     if count == 1:
         return f"{text}."
-    as_one = median(minimum_detectable_difference(interval.at(together)) for interval in intervals)
-    return f"{text}; {unit.number(as_one)} as one of {count} comparisons."
+    adjusted = median(minimum_detectable_difference(interval.at(adjusted_confidence)) for interval in intervals)
+    return f"{text}; {unit.number(adjusted)} as one of {count} comparisons."
 
 
 def _p_text(comparison: RowComparison) -> str:

@@ -61,7 +61,7 @@ class TwoWayInterval:
     """mean ± t_ν √V, of one row or of the difference of two.
 
     variance  V, the variance of the mean; NaN where one seed leaves it unknown
-    estimand  what the interval speaks of: new seeds and new classes, or new seeds on these classes
+    estimand  population of the interval: new seeds and new classes, or new seeds on these classes
     pairing   how the seeds of two rows were matched; None for one row
     seeds     number of seeds; of both rows where their seeds differ; empty for rows without seeds
     parts     variances of a single score, from which `project_interval` predicts those of other seeds and classes
@@ -100,7 +100,7 @@ class TwoWayInterval:
 
     @property
     def seeds_unknown(self) -> bool:
-        """Whether a row has a single seed, so that its spread over seeds is in no number here."""
+        """Whether a row has a single seed, so that its spread over seeds is unknown."""
         return 1 in self.seeds
 
     @property
@@ -116,11 +116,13 @@ class TwoWayInterval:
 
     @property
     def basis(self) -> str:
-        """What the interval is over, in words: '10 seeds × 40 classes'."""
+        """The samples behind the interval, in words: '10 seeds × 40 classes'."""
         seeds = " and ".join(f"{n} seed{'s' if n != 1 else ''}" for n in self.seeds)
         if self.estimand == THESE_CLASSES:
-            drawn = seeds or "no seeds"
-            return f"{drawn}, for these {self.classes} classes" + (": spread unknown" if self.seeds_unknown else "")
+            seeds_text = seeds or "no seeds"
+            return f"{seeds_text}, for these {self.classes} classes" + (
+                ": spread unknown" if self.seeds_unknown else ""
+            )
         if self.seeds_unknown:
             return f"{self.classes} classes only: with one seed the spread over seeds is unknown"
         return f"{seeds} × {self.classes} classes" if seeds else f"{self.classes} classes only: there are no seeds"
@@ -157,12 +159,12 @@ def two_way_difference(
 def combine_terms(groups: Sequence[SeedTerms], v_c: float, classes: int) -> tuple[float, float]:
     """V and its degrees of freedom from independent sets of seeds and the class term."""
     v_s, v_e = sum(group.seed for group in groups), sum(group.residual for group in groups)
-    together = v_s + v_c - v_e
-    variance = max(together, v_s, v_c)
+    total = v_s + v_c - v_e
+    variance = max(total, v_s, v_c)
     if variance == 0:
         return 0.0, math.inf
     by_seed = sum(group.seed**2 / (group.n - 1) for group in groups)
-    if together < variance:
+    if total < variance:
         return variance, v_s**2 / by_seed if v_s == variance else classes - 1.0
     spread = by_seed
     if classes > 1:

@@ -1,4 +1,4 @@
-"""Where the variance of scores comes from: seeds, folds, classes, tuning trials, and their interactions.
+"""Variance components of scores: seeds, folds, classes, tuning trials, and their interactions.
 
 For a balanced crossed design with factors F, the variance component of a set U of factors follows from expected mean
 squares: E[MS_T] = Σ_{U ⊇ T} σ_U² Π_{f ∉ U} n_f. The largest set, the interaction of all factors, contains the noise of
@@ -23,7 +23,7 @@ __all__ = ["VarianceComponent", "balanced_scores", "variance_components"]
 class VarianceComponent:
     """Variance σ² that a factor, or an interaction such as seed × class, adds to a single score.
 
-    share    of the sum of all components
+    share    share of the sum of all components
     degrees  degrees of freedom of its mean square
     clipped  the estimate was negative, which noise alone can do, and was set to 0
     """
@@ -56,7 +56,7 @@ def variance_components(
     squares = {chosen: _mean_square(array, random, chosen) for chosen in sets}
     raw: dict[tuple[str, ...], float] = {}
     for chosen in reversed(sets):
-        above = sum(raw[other] * _copies(other, sizes) for other in raw if set(chosen) < set(other))
+        above = sum(raw[larger] * _copies(larger, sizes) for larger in raw if set(chosen) < set(larger))
         raw[chosen] = (squares[chosen] - above) / _copies(chosen, sizes)
     total = sum(max(variance, 0.0) for variance in raw.values())
     return tuple(
@@ -89,7 +89,7 @@ def balanced_scores(
                 f"two scores have {_cell_text(factors, cell)}; average them or name what they differ in"
             )
         cells[cell] = record[value]
-    levels = {factor: tuple(dict.fromkeys(cell[place] for cell in cells)) for place, factor in enumerate(factors)}
+    levels = {factor: tuple(dict.fromkeys(cell[axis] for cell in cells)) for axis, factor in enumerate(factors)}
     grid = list(product(*levels.values()))
     absent = [cell for cell in grid if cell not in cells]
     if absent:

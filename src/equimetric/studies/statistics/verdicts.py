@@ -9,7 +9,7 @@ seed, whose spread over seeds is unknown.
 from typing import Literal, TypeAlias
 
 from equimetric.errors import EquimetricError
-from equimetric.studies.statistics.power import least_number, project_interval
+from equimetric.studies.statistics.power import project_interval, smallest_sufficient
 from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
 
 __all__ = ["EQUIVALENCE_MARGIN", "Verdict", "classes_needed", "decide", "reverse_verdict", "seeds_needed"]
@@ -26,7 +26,7 @@ MAX_CLASSES = 100_000
 def decide(
     interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN, *, higher_is_better: bool = True
 ) -> Verdict:
-    """What the interval of first − second says of the first row; `equivalence_margin` is in the unit of the scores."""
+    """The verdict on the first row from the interval of first − second; the margin is in the unit of the scores."""
     if not equivalence_margin >= 0:
         raise EquimetricError(
             f"the region of practical equivalence is {equivalence_margin}; give a half width of 0 or more"
@@ -57,10 +57,10 @@ def seeds_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVALEN
     if not interval.seeds:
         return None
 
-    def suffices(seeds: int) -> bool:
+    def is_enough(seeds: int) -> bool:
         return decide(project_interval(interval, seeds=seeds), equivalence_margin) != "undecided"
 
-    return least_number(suffices, min(interval.seeds), MAX_SEEDS)
+    return smallest_sufficient(is_enough, min(interval.seeds), MAX_SEEDS)
 
 
 def classes_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN) -> int | None:
@@ -71,7 +71,7 @@ def classes_needed(interval: TwoWayInterval, equivalence_margin: float = EQUIVAL
     if interval.estimand == THESE_CLASSES:
         return None
 
-    def suffices(classes: int) -> bool:
+    def is_enough(classes: int) -> bool:
         return decide(project_interval(interval, classes=classes), equivalence_margin) != "undecided"
 
-    return least_number(suffices, interval.classes, MAX_CLASSES)
+    return smallest_sufficient(is_enough, interval.classes, MAX_CLASSES)

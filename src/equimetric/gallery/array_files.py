@@ -1,4 +1,4 @@
-"""Files of numbers that only grow: appended to, mapped, or read row by row."""
+"""Append-only files of numeric arrays: appended to, memory-mapped, or read row by row."""
 
 import mmap
 import os
@@ -13,17 +13,17 @@ from equimetric.errors import DamagedFileError
 __all__ = ["VectorFile", "append_rows", "forget_pages", "map_rows", "truncate_rows"]
 
 GAP = 16
-"""Rows up to this far apart are read together: a call takes longer than the rows between."""
+"""Rows up to this far apart are read together: a call costs more than the rows between."""
 SPAN = 1024
-"""Rows that are wanted of one such read, at most."""
+"""Maximum number of requested rows of one such read."""
 MAX_SINGLE_READS = 64
-"""Rows that are read one by one: finding those that are close takes longer."""
+"""Up to this many rows are read one by one: finding neighbouring ones costs more."""
 
 
-def append_rows(file: Path, before: int, rows: NDArray[Any]) -> None:
-    """Write rows behind the first `before`, over what an interrupted append may have left there, to the disk."""
+def append_rows(file: Path, num_rows: int, rows: NDArray[Any]) -> None:
+    """Write rows after the first `num_rows`, replacing leftovers of an interrupted append, and sync to disk."""
     with file.open("r+b" if file.exists() else "w+b") as opened:
-        opened.truncate(before * _row_bytes(rows.shape[1:], rows.dtype))
+        opened.truncate(num_rows * _row_bytes(rows.shape[1:], rows.dtype))
         opened.seek(0, os.SEEK_END)
         opened.write(np.ascontiguousarray(rows).data)
         opened.flush()
@@ -31,7 +31,7 @@ def append_rows(file: Path, before: int, rows: NDArray[Any]) -> None:
 
 
 def truncate_rows(file: Path, size: int) -> None:
-    """Cut off what is beyond `size` bytes, the rest of an interrupted append."""
+    """Truncate a file to `size` bytes: the rest is left by an interrupted append."""
     if file.exists() and file.stat().st_size > size:
         os.truncate(file, size)
 
@@ -39,12 +39,12 @@ def truncate_rows(file: Path, size: int) -> None:
 def map_rows(file: Path, rows: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """The first rows of a file, (rows, *shape), mapped; nothing is read yet."""
     _require_size(file, rows * _row_bytes(shape, dtype))
-    # A private copy on write, which torch takes without a warning; nobody writes.
+    # Copy-on-write mode avoids a warning of torch; nothing is ever written.
     return np.memmap(file, dtype, "c", shape=(rows, *shape))
 
 
 def forget_pages(rows: NDArray[Any]) -> None:
-    """Let go of the memory of mapped rows, which their file holds; they are read again where they are needed."""
+    """Release the memory of mapped rows; they are read again from the file when needed."""
     base: object = rows.base
     if isinstance(base, mmap.mmap):
         base.madvise(mmap.MADV_DONTNEED)
@@ -64,23 +64,23 @@ class VectorFile:
             read = bytearray().join([os.pread(self.descriptor, self.bytes, row * self.bytes) for row in rows.tolist()])
             if len(read) == len(rows) * self.bytes:
                 return np.frombuffer(read, np.float32).reshape(-1, self.columns)
-        found = np.empty((len(rows), self.columns), np.float32)
+        result = np.empty((len(rows), self.columns), np.float32)
         if not len(rows):
-            return found
+            return result
         starts = np.flatnonzero(np.diff(rows, prepend=-2 * GAP) > GAP)
-        ends, buffer = np.append(starts[1:], len(rows)), found.data.cast("B")
+        ends, buffer = np.append(starts[1:], len(rows)), result.data.cast("B")
         for start, end, first, last in zip(
             starts.tolist(), ends.tolist(), rows[starts].tolist(), rows[ends - 1].tolist(), strict=True
         ):
             if last - first == end - start - 1:
                 self._fill(buffer[start * self.bytes : end * self.bytes], first * self.bytes)
                 continue
-            for some in range(start, end, SPAN):
-                piece = rows[some : min(some + SPAN, end)] - rows[some]
-                span = np.empty((int(piece[-1]) + 1, self.columns), np.float32)
-                self._fill(span.data.cast("B"), int(rows[some]) * self.bytes)
-                found[some : some + len(piece)] = span[piece]
-        return found
+            for chunk_start in range(start, end, SPAN):
+                offsets = rows[chunk_start : min(chunk_start + SPAN, end)] - rows[chunk_start]
+                span = np.empty((int(offsets[-1]) + 1, self.columns), np.float32)
+                self._fill(span.data.cast("B"), int(rows[chunk_start]) * self.bytes)
+                result[chunk_start : chunk_start + len(offsets)] = span[offsets]
+        return result
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
         """Read at an offset until the buffer is full: a long read may come in parts."""
@@ -100,6 +100,6 @@ def _row_bytes(shape: tuple[int, ...], dtype: DTypeLike) -> int:
 
 
 def _require_size(file: Path, size: int) -> None:
-    there = file.stat().st_size
-    if there < size:
-        raise DamagedFileError(f"{file} is damaged ({there} bytes instead of {size})", "restore it from a copy")
+    actual_size = file.stat().st_size
+    if actual_size < size:
+        raise DamagedFileError(f"{file} is damaged ({actual_size} bytes instead of {size})", "restore it from a copy")
