@@ -21,12 +21,14 @@ from equimetric.errors import EquimetricError, did_you_mean, quote
 __all__ = [
     "Acute",
     "HalfTurn",
+    "HingeReduction",
     "NonNegativeFloat",
     "NonNegativeInt",
     "PositiveFloat",
     "PositiveInt",
     "Range",
     "RowReduction",
+    "Smoothing",
     "TermReduction",
     "UnitFraction",
     "check_options",
@@ -66,6 +68,11 @@ RowReduction: TypeAlias = Literal["mean", "valid", "batch", "sum", "none"]
 """Of the losses of queries; see `ops.reduce_rows`."""
 TermReduction: TypeAlias = Literal["nonzero", "mean", "sum", "batch", "valid", "none"]
 """Of the terms of pairs or triples; see `ops.reduce`."""
+
+HingeReduction: TypeAlias = Literal["nonzero", "mean", "sum", "batch", "valid", "anchor", "none"]
+"""Of hinges on pairs; see `ops.sum_hinges`."""
+Smoothing: TypeAlias = Literal["others", "uniform"]
+"""Which classes share what label smoothing takes from the right one; see `ops.cross_entropy`."""
 
 KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     float: ("a number", lambda value: not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)),

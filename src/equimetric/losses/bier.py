@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
 from equimetric.losses.members import EXEMPT, member_slices, proportional_sizes
 from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
 from equimetric.pairs import Pairs
@@ -70,10 +70,6 @@ class BoostedMembers(nn.Module):
         hidden: PositiveInt = 512,
     ) -> None:
         super().__init__()
-        if boosting not in ("eta", "shrinkage"):
-            raise unknown_name("boosting", boosting, ("eta", "shrinkage"))
-        if diversity not in ("none", "activation", "adversarial"):
-            raise unknown_name("diversity", diversity, ("none", "activation", "adversarial"))
         if sizes is not None and not (all(size in range(1, dim + 1) for size in sizes) and sum(sizes) == dim):
             raise EquimetricError(f"sizes of bier must be whole numbers of 1 or more with the sum {dim}, got {sizes}")
         self.sizes = list(sizes) if sizes is not None else proportional_sizes(dim, PROPORTION, "bier")

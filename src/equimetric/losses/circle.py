@@ -8,7 +8,6 @@ from torch.nn.functional import softplus
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
@@ -32,8 +31,6 @@ def circle(
     α⁺ = [1 + m − s]₊ and α⁻ = [s + m]₊ held constant; over anchors with positives and negatives. `mode='batch'` has one
     term with both sums over all unordered pairs of the batch.
     """
-    if mode not in ("anchor", "batch"):
-        raise unknown_name("circle mode", mode, ("anchor", "batch"))
     positive = ops.positives(pairs)
     similarity, positive_similarity = pairs.similarity, positive.gather(pairs.similarity)
     pull = gamma * (1 + m - positive_similarity).relu().detach() * (1 - m - positive_similarity)

@@ -1,12 +1,10 @@
 """Contrastive loss on distances."""
 
-from typing import Literal
-
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveInt, TermReduction
+from equimetric.option_values import HingeReduction, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -26,7 +24,7 @@ def contrastive(
     *,
     pos_margin: float = 0.0,
     neg_margin: float = 1.0,
-    reduction: TermReduction | Literal["anchor"] = "nonzero",
+    reduction: HingeReduction = "nonzero",
     power: PositiveInt = 1,
 ) -> Tensor:
     """Pull positives inside one margin, push negatives outside another.

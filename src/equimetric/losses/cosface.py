@@ -1,12 +1,10 @@
 """CosFace, also known as additive-margin softmax."""
 
-from typing import Literal
-
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat, RowReduction, UnitFraction
+from equimetric.option_values import PositiveFloat, RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -27,7 +25,7 @@ def cosface(
     margin: float = 0.35,
     scale: PositiveFloat = 64.0,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: Literal["others", "uniform"] = "others",
+    smoothing: Smoothing = "others",
     reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine after taking a margin off the right class.

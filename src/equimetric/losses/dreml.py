@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.losses.members import EXEMPT, equal_sizes, member_slices
 from equimetric.losses.proxy_nca import proxy_nca
 from equimetric.losses.softmax import softmax
@@ -51,8 +50,6 @@ class RandomizedMembers(nn.Module):
         seed: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        if proxies not in ("static", "learned"):
-            raise unknown_name("kind of proxies", proxies, ("static", "learned"))
         self.sizes = equal_sizes(dim, members, "dreml")
         self.embedding_multiplier = embedding_multiplier
         self.seed = seed

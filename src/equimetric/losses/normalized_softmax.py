@@ -1,12 +1,10 @@
 """Classification by cosine to class weights; over the batch instead, neighbourhood component analysis."""
 
-from typing import Literal
-
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat, RowReduction, UnitFraction
+from equimetric.option_values import PositiveFloat, RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -26,7 +24,7 @@ def normalized_softmax(
     *,
     temperature: PositiveFloat = 0.05,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: Literal["others", "uniform"] = "others",
+    smoothing: Smoothing = "others",
     reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine to the class proxies.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
 from equimetric.losses.supcon import supcon
 from equimetric.option_values import NonNegativeFloat, RowReduction
 from equimetric.pairs import Pairs
@@ -53,8 +53,6 @@ def npairs(
     `reduction` is one of the pairs, which are values of their anchors: 'mean', 'sum', 'batch' (the sum / number of
     samples) or 'none'.
     """
-    if repeated not in ("first", "soft"):
-        raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
     if repeated == "soft":
         if reduction != "mean":
             raise EquimetricError(

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.losses.smooth_ap import soft_rank
 from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
@@ -52,8 +51,6 @@ def pnp(
         "Ds": torch.log1p,
         "Dq": lambda rank: 1 - (1 + rank) ** -alpha,
     }
-    if variant not in penalties:
-        raise unknown_name("variant", variant, penalties)
     valid = ops.has_any(pairs.positive)
     if include_query:
         pairs = pairs.add_query(pairs.self_similarity(), positive=True)

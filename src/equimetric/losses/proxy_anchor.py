@@ -6,7 +6,6 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
@@ -38,8 +37,6 @@ def proxy_anchor(
     push = ops.log1p_sum_exp(alpha * (similarity + delta), negative, sample_weight)
     if reduction == "none":
         return pull + push
-    if reduction != "mean":
-        raise unknown_name("reduction", reduction, ("mean", "none"))
     # Means over the proxies, not over the queries.
     present_weight = multiplicity * ops.has_any(positive)
     return ops.divide(pull @ present_weight, present_weight.sum()) + ops.divide(push @ multiplicity, multiplicity.sum())

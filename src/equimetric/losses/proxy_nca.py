@@ -1,12 +1,10 @@
 """ProxyNCA in its original form and in that of ProxyNCA++."""
 
-from typing import Literal
-
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat, RowReduction, UnitFraction
+from equimetric.option_values import PositiveFloat, RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -28,7 +26,7 @@ def proxy_nca(
     temperature: PositiveFloat = 1.0,
     positive_in_denominator: bool = False,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: Literal["others", "uniform"] = "others",
+    smoothing: Smoothing = "others",
     reduction: RowReduction = "mean",
 ) -> Tensor:
     """Neighbourhood component analysis against class proxies.

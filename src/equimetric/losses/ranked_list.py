@@ -6,7 +6,6 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
@@ -46,6 +45,4 @@ def ranked_list(
     if form == "convex":
         lam = 0.5 if lam is None else lam
         return ops.mean((1 - lam) * pull + lam * push)
-    if form == "additive":
-        return ops.mean(pull + (1.0 if lam is None else lam) * push)
-    raise unknown_name("ranked list form", form, ("convex", "additive"))
+    return ops.mean(pull + (1.0 if lam is None else lam) * push)

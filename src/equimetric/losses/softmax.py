@@ -1,12 +1,10 @@
 """Softmax cross-entropy of a linear classifier on the embedding."""
 
-from typing import Literal
-
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import RowReduction, UnitFraction
+from equimetric.option_values import RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -26,7 +24,7 @@ def softmax(
     pairs: Pairs,
     *,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: Literal["others", "uniform"] = "others",
+    smoothing: Smoothing = "others",
     reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by the raw dot product with the class weights.
