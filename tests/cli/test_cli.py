@@ -281,6 +281,42 @@ def test_explain_draws_catalogue_methods_and_user_losses(equimetric, tmp_path, m
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ["contrastive, λ = 0.5", "triplet, margin 0.1", "lifted structure", "binomial deviance", "RAW, γ = 0.5"]),
+        (
+            ("triplet", "margin=0.2"),
+            ["contrastive, λ = 0.5", "triplet, margin = 0.2", "lifted structure", "binomial deviance"],
+        ),
+        (
+            ("triplet", "arcface", "triplet", "margin=0.3"),
+            [
+                *("contrastive, λ = 0.5", "triplet, margin 0.1", "lifted structure", "binomial deviance"),
+                *("arcface", "triplet, margin = 0.3"),
+            ],
+        ),
+        (("triplet", "margin=0.2", "arcface", "--only"), ["triplet margin=0.2", "arcface"]),
+    ],
+)
+def test_explain_draws_figure_one_and_what_is_named(equimetric, tmp_path, monkeypatch, words, expected):
+    drawn = []
+    monkeypatch.setattr("equimetric.explain.draw_weights", lambda curves, out: drawn.extend(curves) or out)
+    code, _, err = equimetric("explain", *words, "--output", tmp_path / "weights.png")
+    assert code == 0, err
+    assert [curves.name for curves in drawn] == expected
+
+
+def test_options_of_a_panel_change_its_curves():
+    from equimetric.explain.unified_view import FIGURE_PANELS, unified_view_curves
+
+    own = unified_view_curves(FIGURE_PANELS)
+    changed = unified_view_curves(FIGURE_PANELS, {"triplet": {"margin": 0.2}})
+    assert [bool((one.negative == other.negative).all()) for one, other in zip(own, changed, strict=True)] == [
+        True, False, True, True,
+    ]  # fmt: skip
+
+
 def write_images(root, counts):
     for number, count in enumerate(counts):
         folder = root / f"class{number}"
@@ -320,7 +356,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
         (["train", run_file, "--data.name", "folder", "--data.options.root", tmp_path / "none"], "none"),
         (["compare", run_file], "unknown key 'method'; did you mean 'methods'"),
         (["compare", study_file, "--methods.contrastive.training.steps", "9"], "unfair"),
-        (["report", tmp_path], "is neither a study nor a run"),
+        (["report", tmp_path], "is a study that has not run yet"),
         (["evaluate", lengths], "labels"),
         (["evaluate", no_labels], "has no array 'labels'"),
         (["evaluate", text], "is not an .npz file"),
@@ -330,6 +366,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
         (["evaluate", lengths, "--metrics", "recal@1"], "did you mean 'recall@1'"),
         (["evaluate", lengths, "--metrics", ","], "--metrics is empty"),
         (["calibrate", no_labels], "has no array 'labels'"),
+        (["explain", "--only"], "name one"),
         (["explain", "tripplet"], "did you mean 'triplet'"),
         (["explain", "npairs"], "no curve of one moving pair"),
         (["explain", "hdc"], "reads the embeddings themselves"),

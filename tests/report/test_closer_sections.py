@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from equimetric.evaluation import evaluate
+from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.threshold_profile import threshold_profile
 from equimetric.report import render_html
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.retrieval_data import collect_rows, retrieval_faults
 from equimetric.report.section import SECTIONS
-from equimetric.report.sections.accuracy_consistency import draw_points, find_front, pareto_front
+from equimetric.report.sections.accuracy_consistency import draw_points, find_front, labelled, pareto_front
 from equimetric.report.sections.explorer import compared_methods, fit_classes
 from equimetric.report.sections.weights import grid_weights
-from equimetric.report.threshold_data import all_classes, method_thresholds, pack_counts
+from equimetric.report.threshold_data import all_classes, method_thresholds, pack_counts, with_certified
 from equimetric.report.understanding_figures import pads_figure, read_bins
 
 
@@ -36,7 +38,8 @@ def unpack(text):
 def test_thresholds_of_a_method_equal_the_api(known, spaces):
     values = SECTIONS["explorer"].data(known)["values"]
     found = spaces["contrastive"]
-    profile = threshold_profile(found.embeddings, found.labels)
+    certified = known.profiles["contrastive"].run.certified
+    profile, _ = with_certified(threshold_profile(found.embeddings, found.labels), certified)
     method = values["methods"]["contrastive"]
     assert method["negative"] == profile.negative.tolist()
     assert method["opis"] == pytest.approx(
@@ -48,6 +51,24 @@ def test_thresholds_of_a_method_equal_the_api(known, spaces):
     worst, place = method["worst"][0], int(np.argmin(profile.consistency.mean_utility))
     assert worst["name"] == found.class_names[place]
     assert worst["negative"] == profile.class_negative[place].tolist()
+
+
+def test_the_certified_threshold_is_one_of_the_thresholds(known, spaces):
+    run, found = known.profiles["contrastive"].run, spaces["contrastive"]
+    method = method_thresholds(run.thresholds, {}, run.certified)
+    assert len(method["thresholds"]) == len(run.thresholds.thresholds) + 1
+    place = method["thresholds"].index(run.certified.threshold)
+    distances = pair_distances(prepare_sets(found.embeddings, found.labels))
+    assert method["negative"][place] == distances.count_accepted(run.certified.threshold, strict=True).negative
+    assert method["thresholds"] == sorted(method["thresholds"])
+    assert method["opis"] == run.thresholds.consistency.opis
+    assert place in all_classes(run.thresholds, {}, 8, run.certified)["kept"]
+    first, last = method["calibration"]
+    assert method["thresholds"][first] == run.thresholds.thresholds[run.thresholds.calibration[0]]
+    assert method["thresholds"][last - 1] == run.thresholds.thresholds[run.thresholds.calibration[1] - 1]
+    # A run of an older version has not counted its pairs.
+    old = replace(run.certified, counts=None)
+    assert method_thresholds(run.thresholds, {}, old)["thresholds"] == run.thresholds.thresholds.tolist()
 
 
 def test_all_classes_are_exact_and_fit(known, spaces):
@@ -112,6 +133,19 @@ def test_one_very_unequal_method_leaves_the_others_apart(opis, kind):
     assert scale["type"] == kind
     assert scale["domain"][0] < opis[0] < opis[1] < scale["domain"][1]
     assert all(layer["encoding"]["y"].get("scale", scale) == scale for layer in layers)
+
+
+def test_every_method_of_the_front_is_named():
+    draw = np.random.default_rng(0)
+    crowd = [(f"one of many methods {k}", 93 + x, 2 + y) for k, (x, y) in enumerate(draw.uniform(0, 1, (25, 2)))]
+    points = [
+        {"method": name, "kind": "method", "front": name.startswith("front")}
+        | dict.fromkeys(("accuracy", "accuracy_low", "accuracy_high"), accuracy)
+        | dict.fromkeys(("opis", "opis_low", "opis_high"), opis)
+        for name, accuracy, opis in [*crowd, ("front, accurate", 94.01, 2.0), ("front, even", 93.9, 1.98)]
+    ]
+    named = {point["method"] for group in labelled(points).values() for point in group}
+    assert {"front, accurate", "front, even"} <= named
 
 
 def test_consistency_takes_opis_from_stored_thresholds(known, spaces):

@@ -55,6 +55,9 @@ def page(browser, study, closer, class_list, folder):
     opened.close()
 
 
+THREE_FIGURES = 5.1e-3
+
+
 def percent(text):
     return float(text.split("%")[0]) / 100
 
@@ -77,15 +80,34 @@ def test_slider_values_equal_the_api(page, spaces):
         far, frr = far_and_frr(distances, thresholds[place])
         shown = {key: panel.locator(f"td[data-value={key}]").inner_text() for key in ("threshold", "far", "frr")}
         assert float(shown["threshold"]) == pytest.approx(thresholds[place], abs=5e-5)
-        assert percent(shown["far"]) == pytest.approx(far, abs=5e-5)
-        assert percent(shown["frr"]) == pytest.approx(frr, abs=5e-5)
+        assert percent(shown["far"]) == pytest.approx(far, rel=THREE_FIGURES)
+        assert percent(shown["frr"]) == pytest.approx(frr, rel=THREE_FIGURES)
         each = class_rates(distances, thresholds[place])
         row = panel.locator(".threshold-classes tbody tr").first
         number = spaces[method].class_names.index(row.locator("th").inner_text())
         cells = [percent(text) for text in row.locator("td").all_inner_texts()[:2]]
-        assert cells == pytest.approx([each.far[number], each.frr[number]], abs=5e-5)
+        assert cells == pytest.approx([each.far[number], each.frr[number]], rel=THREE_FIGURES)
         quantile = percent(panel.locator("td[data-value=classFar]").inner_text().split(", ")[1])
-        assert quantile == pytest.approx(np.quantile(each.far, 0.9), abs=1e-4)
+        assert quantile == pytest.approx(np.quantile(each.far, 0.9), rel=THREE_FIGURES, abs=1e-4)
+
+
+def test_the_button_leads_to_the_certified_threshold(page, closer):
+    panel = page.locator(".threshold-panel").first
+    certified = closer["profiles"][panel.locator("select").input_value()].run.certified
+    assert page.inner_text("#explorer-certified") == "Go to the certified threshold"
+    page.click("#explorer-certified")
+    assert float(panel.locator("td[data-value=threshold]").inner_text()) == pytest.approx(certified.threshold, abs=5e-5)
+    assert percent(panel.locator("td[data-value=far]").inner_text()) == pytest.approx(certified.far, rel=THREE_FIGURES)
+    assert panel.locator(".fan-words").text_content() == f"certified: target FAR {100 * certified.target_far:g} %"
+
+
+def test_a_run_without_counts_there_says_nearest_step(page):
+    page.evaluate("""() => {
+        const panel = equimetric.explorer.panels[0];
+        panel.method.certified.threshold += 1e-6;
+        panel.onchange();
+    }""")
+    assert page.inner_text("#explorer-certified") == "Go to the nearest step to the certified threshold"
 
 
 def test_other_method_follows_at_the_same_false_accept_rate(page):
@@ -109,8 +131,49 @@ def test_any_class_can_be_looked_up(page, spaces):
     place = page.evaluate("equimetric.explorer.panels[0].index")
     threshold = page.evaluate("equimetric.explorer.panels[0].method.thresholds")[place]
     assert percent(row.locator("td").first.inner_text()) == pytest.approx(
-        class_rates(distances, threshold).far[23], abs=5e-5
+        class_rates(distances, threshold).far[23], rel=THREE_FIGURES
     )
+
+
+def test_classes_are_found_by_a_part_of_their_names(page):
+    page.wait_for_selector("#explorer-search-A:not([hidden])")
+    status = page.locator("#explorer-search-A [role=status]")
+    page.fill("#explorer-class-A", "CLASS 2")
+    panel = page.locator(".threshold-panel").first
+    assert panel.locator(".picked th").all_inner_texts() == ["class 2", "class 20", "class 21", "class 22"]
+    page.fill("#explorer-class-A", "class")
+    assert status.inner_text() == "5 of 23 classes shown"
+    page.fill("#explorer-class-A", "no one")
+    assert status.inner_text() == "no such class"
+    assert panel.locator(".picked").count() == 0
+
+
+def test_words_of_the_figure_keep_their_size(page):
+    for width in (360, 1900):
+        page.set_viewport_size({"width": width, "height": 740})
+        figure = page.locator(".fan").first
+        figure.scroll_into_view_if_needed()
+        page.wait_for_function(
+            "() => { const f = document.querySelector('.fan');"
+            " return Math.abs(f.clientWidth - f.viewBox.baseVal.width) < 2; }"
+        )
+        assert figure.locator("text").first.evaluate("text => text.getBoundingClientRect().height") == pytest.approx(
+            13, abs=3
+        )
+
+
+def test_hidden_elements_stay_hidden(page):
+    page.evaluate("document.getElementById('explorer-search-B').hidden = true")
+    assert not page.is_visible("#explorer-search-B")
+
+
+def test_the_image_that_is_chosen_is_marked(page):
+    page.locator(".map").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    chosen = page.locator(".map .chosen")
+    assert chosen.count() == 1
+    assert chosen.evaluate("dot => getComputedStyle(dot).stroke") != "none"
 
 
 def test_keys_move_the_slider_and_the_map(page):
@@ -169,8 +232,10 @@ def test_embeddings_alone_have_one_panel(page, spaces, serious_faults, tmp_path)
     page.goto(write_report(load_embeddings_record(tmp_path / "space.npz"), tmp_path).as_uri())
     page.wait_for_selector("#explorer-app:not([hidden])")
     assert page.locator(".threshold-panel").count() == 1
+    assert page.locator(".threshold-controls label").first.inner_text() == "Threshold"
+    assert page.locator("#explorer-method-A").count() == 0
     move(page, 60)
     threshold = page.evaluate("equimetric.explorer.panels[0].method.thresholds")[60]
     far, _ = far_and_frr(pair_distances(prepare_sets(space.embeddings, space.labels)), threshold)
-    assert percent(page.locator("td[data-value=far]").inner_text()) == pytest.approx(far, abs=5e-5)
+    assert percent(page.locator("td[data-value=far]").inner_text()) == pytest.approx(far, rel=THREE_FIGURES)
     assert serious_faults(page) == []

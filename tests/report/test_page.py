@@ -11,7 +11,16 @@ import pytest
 from PIL import Image
 
 from equimetric.errors import EquimetricError
-from equimetric.report import GalleryRow, comparison_table, render_html, to_csv, to_latex, to_markdown, write_report
+from equimetric.report import (
+    GalleryRow,
+    comparison_table,
+    record_tables,
+    render_html,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_report,
+)
 from equimetric.report.bundle import page_style, vega_bundle
 from equimetric.report.sections.gallery import UNFOLDED, data_uri
 
@@ -199,7 +208,7 @@ def test_control_characters_and_lone_surrogates_do_not_reach_the_file(run, study
 
 def test_a_study_without_failures_curves_or_gallery_says_so(run, study_of):
     page = Page(render_html(study_of(run("triplet", 0, 0.5))))
-    assert "The only run that ended finished without an error." in page.text
+    assert "runs finished" not in page.text
     assert "No validation was logged during training." in page.text
     assert "gallery" not in [attributes["id"] for attributes in page.all("section")]
 
@@ -212,15 +221,16 @@ def test_a_study_whose_runs_all_failed_is_reported(run, study_of):
 
 def test_write_report_writes_page_and_tables_and_nothing_else(study, tmp_path):
     path = write_report(study, tmp_path / "new" / "report")
-    table = comparison_table(study)
+    tables = record_tables(study)
     contents = {file.name: file.read_bytes().decode() for file in path.parent.iterdir()}
     assert path.name == "index.html"
     assert contents == {
         "index.html": render_html(study),
-        "table.md": to_markdown(table),
-        "table.csv": to_csv(table),
-        "table.tex": to_latex(table),
+        **{f"{name}.md": to_markdown(table) for name, table in tables.items()},
+        **{f"{name}.csv": to_csv(table) for name, table in tables.items()},
+        **{f"{name}.tex": to_latex(table) for name, table in tables.items()},
     }
+    assert contents["table.md"] == to_markdown(comparison_table(study))
 
 
 def test_two_reports_of_one_study_are_the_same_bytes(study, tmp_path):
@@ -244,7 +254,8 @@ def test_a_failed_write_keeps_the_old_page_and_leaves_no_fragment(study, tmp_pat
     with pytest.raises(EquimetricError, match=r"No space left on device.*choose a writable folder"):
         write_report(study, tmp_path)
     assert (tmp_path / "index.html").read_text() == "old"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["index.html", "table.csv", "table.md", "table.tex"]
+    tables = [f"{name}.{form}" for name in record_tables(study) for form in ("csv", "md", "tex")]
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["index.html", *tables])
 
 
 def test_a_destination_that_is_a_file_is_an_error(study, tmp_path):

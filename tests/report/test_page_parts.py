@@ -6,16 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from equimetric.report import render_html
+from equimetric.report import comparison_table, render_html
+from equimetric.report.bundle import page_style
+from equimetric.report.curve_figure import curve_figure
 from equimetric.report.label_placement import CHARACTER, LINE, place_labels
 from equimetric.report.member_tables import cost_table
 from equimetric.report.memory_cells import format_bytes
 from equimetric.report.page_budget import PAGE_BYTES, image_byte_budget, other_bytes, threshold_byte_budget
+from equimetric.report.palette import DARK_PALETTE, PALETTE, WORD_COLOURS
 from equimetric.report.section import SECTIONS
 from equimetric.report.sections.compare import most_changed
 from equimetric.report.sections.explorer import fit_methods
+from equimetric.report.sections.leaderboard import BAR, effect_size, heading
 from equimetric.report.sections.training import training_table
 from equimetric.studies.report_records import remove_images
+from equimetric.studies.table import Column
 
 
 @pytest.fixture
@@ -114,3 +119,104 @@ def test_a_page_without_pictures_keeps_names_and_neighbours(judged_study, known)
     shown = [worst["query"], *(row for row, _ in worst["neighbours"])]
     assert all(faults["names"][str(row)] for row in shown)
     assert "data:image" not in render_html(record)
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of the relative luminances of two colours, as WCAG 2 defines it."""
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    return float(linear(colour) @ (0.2126, 0.7152, 0.0722))
+
+
+def linear(colour: str) -> np.ndarray:
+    """Linear red, green and blue of a colour."""
+    parts = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+# What protanopes and deuteranopes see of linear colours: Machado, Oliveira and Fernandes (2009), full severity.
+DEFICIENCIES = {
+    "none": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+}
+
+
+def lab(colour: str, deficiency: str) -> np.ndarray:
+    """CIELAB of what is seen of a colour."""
+    matrix = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    seen = (np.array(DEFICIENCIES[deficiency]) @ linear(colour)).clip(0, 1)
+    x, y, z = np.cbrt(np.array(matrix) @ seen / (0.95047, 1, 1.08883))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize(
+    ("colours", "pages"),
+    [(PALETTE, ("#fcfbf9", "#ffffff", "#f3f5f7")), (DARK_PALETTE, ("#14171b", "#1b1f25", "#20262d"))],
+)
+def test_colours_of_figures_can_be_seen_and_told_apart(colours, pages):
+    assert all(contrast(colour, page) >= 3 for colour in colours for page in pages)
+    places = [PALETTE.index(colour) for colour in WORD_COLOURS]
+    assert all(contrast(colours[place], page) >= 4.5 for place in places for page in pages)
+    for deficiency in DEFICIENCIES:
+        seen = [lab(colour, deficiency) for colour in colours]
+        apart = [np.linalg.norm(one - other) for k, one in enumerate(seen) for other in seen[:k]]
+        assert min(apart) > 15, deficiency
+
+
+def test_figures_of_a_page_take_its_colours(judged_study):
+    figure = SECTIONS["answer"].data(judged_study)["figure"]
+    assert PALETTE[0] in json.dumps(figure.spec())
+    themed = json.dumps(figure.page_spec())
+    assert not any(colour in themed for colour in PALETTE)
+    assert "var(--series-1)" in themed
+    for number, (light, dark) in enumerate(zip(PALETTE, DARK_PALETTE, strict=True), start=1):
+        assert f"--series-{number}: light-dark({light}, {dark});" in page_style()
+
+
+def test_curves_mark_the_selected_steps_and_bands_are_of_several_runs(study, run, study_of):
+    table = comparison_table(study)
+    figure = curve_figure(study, table)
+    values = figure.spec()["data"]["values"]
+    selected = {(value["method"], value["step"]): value["selected"] for value in values}
+    assert selected[("multi_similarity", 100)] == 3
+    assert selected[("multi_similarity", 0)] == 0
+    assert "its band reaches" in figure.caption
+    history = tuple({"kind": "validation", "step": step, "map@r": 0.1} for step in (1, 2))
+    single = study_of(run("triplet", 0, 0.5, history=history))
+    assert "A line is one run." in curve_figure(single, comparison_table(single)).caption
+
+
+def test_every_method_is_in_the_legend(run, study_of):
+    history = ({"kind": "validation", "step": 1, "map@r": 0.1},)
+    made = study_of(*(run(f"m{k}", 0, 0.5, history=history) for k in range(33)))
+    spec = curve_figure(made, comparison_table(made)).spec()
+    assert spec["config"]["legend"]["symbolLimit"] == 0
+    assert spec["layer"][0]["encoding"]["color"]["legend"]["columns"] == 5
+
+
+def test_a_single_run_is_drawn_without_empty_layers(run, study_of):
+    spec = SECTIONS["answer"].data(study_of(run("triplet", 0, 0.5)))["figure"].spec()
+    assert len(spec["layer"]) == 1
+
+
+def test_effects_beyond_twenty_deviations_say_so():
+    assert [effect_size(size) for size in (-406.3, -20.0, 1.26, 20.1)] == ["< −20", "−20.0", "+1.3", "> 20"]
+
+
+def test_bars_of_baselines_stay_in_their_cells(study):
+    rows = {row["name"]: row for row in SECTIONS["leaderboard"].data(study)["rows"]}
+    assert rows["raw pixels"]["cells"][0]["bar"]["beyond"] == "left"
+    for row in rows.values():
+        for cell in row["cells"]:
+            bar = cell["bar"] or {"mean": 0, "low": None, "high": None}
+            assert all(0 <= end <= BAR for end in bar.values() if isinstance(end, float))
+
+
+def test_lesser_metrics_are_folded():
+    names = ("map@r", "recall@1", "opis", "opis@10%", "map@r plain", "nmi", "ami")
+    folded = [heading(place, Column(name, True, 1))["secondary"] for place, name in enumerate(names)]
+    assert folded == [False, False, False, True, True, True, True]

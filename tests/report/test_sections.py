@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from equimetric.report.section import SECTIONS, render_section
@@ -58,7 +59,17 @@ def test_every_section_renders_and_escapes(name, judged_study, embeddings, close
     known = {"contrastive": closer["profiles"]["contrastive"]}
     profiles = {**known, **dict.fromkeys(judged_study.methods, known["contrastive"])}
     record = replace(judged_study, **{**closer, "recipes": recipes, "runs": runs, "profiles": profiles})
-    rendered = render_section(section, record if isinstance(record, section.record_types) else embeddings)
+    closely = closer["profiles"]["contrastive"]
+    space = replace(
+        embeddings,
+        embeddings=np.zeros((192, 4), dtype=np.float32),
+        labels=closer["images"].labels,
+        class_names=dict(enumerate(closer["images"].class_names)),
+        profile=closely.run,
+        per_query=closely.per_query,
+        commands=("equimetric report '<script>alert(1)</script>.npz'",),
+    )
+    rendered = render_section(section, record if isinstance(record, section.record_types) else space)
     assert rendered.name == name
     assert rendered.title
     assert rendered.body

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from equimetric.cli.report_source import find_source
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.threshold_profile import threshold_profile
@@ -133,18 +134,50 @@ def test_wrong_sources_are_one_sentence(equimetric, space, run_folder, tmp_path,
     np.savez(tmp_path / "two.npz", **space, **{f"gallery_{name}": array for name, array in space.items()})
     np.save(tmp_path / "vectors.npy", space["embeddings"])
     np.save(tmp_path / "classes.npy", space["labels"])
+    study_file = tmp_path / "study.toml"
+    study_file.write_text('name = "other"\n')
+    (tmp_path / "planned").mkdir()
+    (tmp_path / "planned" / "study.toml").write_text('name = "planned"\n')
+    (tmp_path / "empty").mkdir()
     for arguments, expected in (
         ((tmp_path / "missing.npz",), "there is no file"),
         ((tmp_path / "two.npz",), "has a separate gallery"),
         ((tmp_path / "vectors.npy",), "vectors.csv"),
         ((tmp_path / "space.npz", "--labels", tmp_path / "classes.npy"), "holds its own labels"),
         ((run_folder, "--labels", tmp_path / "classes.npy"), "has its own labels"),
-        ((tmp_path / "space.npz", "--format", "docx"), "unknown format 'docx'"),
+        (
+            (tmp_path / "space.npz", "--format", "docx"),
+            "tables are written as md, csv, tex, json, figures as svg, png, pdf",
+        ),
+        ((study_file,), "give the study's folder, e.g. runs/other"),
+        ((tmp_path / "planned",), "a study that has not run yet: `equimetric compare"),
+        ((tmp_path / "empty",), "is neither a study nor a run"),
     ):
         code, _, err = equimetric("report", *arguments)
         assert code == 2, arguments
         assert is_one_sentence(err), err
         assert expected in err
+
+
+def test_a_folder_of_results_has_its_study_in_its_store(tmp_path):
+    store = tmp_path / "results" / "store"
+    store.mkdir(parents=True)
+    for name in ("study.toml", "data.json"):
+        (store / name).write_text("")
+    (tmp_path / "results" / "study.toml").write_text("")
+    assert find_source(tmp_path / "results") == store
+    with pytest.raises(EquimetricError, match=r"results/store"):
+        find_source(tmp_path / "results" / "study.toml")
+
+
+def test_every_spelling_of_where_to_write(equimetric, space, tmp_path):
+    np.savez(tmp_path / "space.npz", **space)
+    for place, option in enumerate(("--out", "--output", "-o")):
+        folder = tmp_path / f"page {place}"
+        code, out, err = equimetric("report", tmp_path / "space.npz", "--format", "md", option, folder)
+        assert code == 0, err
+        assert (folder / "table.md").exists()
+        assert str(folder) in out
 
 
 def test_too_few_pairs_have_no_explorer(embeddings):

@@ -34,6 +34,10 @@ def test_thresholds_and_certificate_are_those_of_the_api(labelled, profile):
     assert profile.certified.far == pytest.approx(certificate.fitted.far, abs=1e-12)
     assert profile.certified.frr == pytest.approx(certificate.fitted.frr, abs=1e-12)
     assert profile.certified.far_bound == pytest.approx(certificate.new_classes.far, abs=1e-12)
+    counts = profile.certified.counts
+    assert counts.thresholds.tolist() == [profile.certified.threshold]
+    assert counts.far[0] == pytest.approx(profile.certified.far, abs=1e-12)
+    assert counts.class_negative.sum() == 2 * counts.negative[0]
 
 
 def test_nearest_is_the_distance_of_the_nearest_neighbour(labelled, profile):
@@ -56,4 +60,13 @@ def test_profile_is_stored_and_checked(tmp_path, profile):
     assert again.certified == profile.certified
     np.testing.assert_array_equal(again.thresholds.class_negative, profile.thresholds.class_negative)
     np.testing.assert_array_equal(again.map.places, profile.map.places)
+    np.testing.assert_array_equal(again.certified.counts.class_negative, profile.certified.counts.class_negative)
     assert RunProfile.from_arrays({}).is_empty
+
+
+def test_profiles_of_older_runs_have_no_counts_at_the_certified_threshold(profile):
+    arrays = {key: array for key, array in profile.arrays().items() if not key.startswith("at_certified.")}
+    assert len(arrays) < len(profile.arrays())
+    old = RunProfile.from_arrays(arrays)
+    assert old.certified == profile.certified
+    assert old.certified.counts is None

@@ -58,7 +58,7 @@ def test_a_sweep_trains_every_method_at_every_point_and_shares_equal_runs(tmp_pa
     assert all(run.metrics == own[run.seed] for run in result.record.sweep_runs if run.point == "dim 8")
     assert len(list((tmp_path / "small" / "contrastive").iterdir())) == 4
     tables = study_tables(result.record)
-    assert list(tables) == ["table", "table-dim-4", "table-dim-8"]
+    assert [name for name in tables if name.startswith("table")] == ["table", "table-dim-4", "table-dim-8"]
 
 
 def test_runs_of_a_chain_wait_for_one_another_and_start_with_the_network_before(tmp_path):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.command import EVALUATE, OUT, command
 from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import (
     CohortOptions,
@@ -71,7 +71,7 @@ def calibrate_command(
         Path | None,
         typer.Option("--trials", help="Calibrate on exactly the pairs of this list: see `equimetric evaluate --help`."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the certificate to this JSON file.")] = None,
+    out: Annotated[Path | None, typer.Option(*OUT, help="Write the certificate to this JSON file.")] = None,
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Write figures to this folder: rates of classes, distances.")
     ] = None,

@@ -7,10 +7,13 @@ from typing import TypeVar
 
 from equimetric.registry import Registry
 
-__all__ = ["COMMANDS", "DEPLOY", "EVALUATE", "LOOK_UP", "TRAIN", "Command", "command"]
+__all__ = ["COMMANDS", "DEPLOY", "EVALUATE", "LOOK_UP", "OUT", "TRAIN", "Command", "command"]
 
 TRAIN, EVALUATE, DEPLOY, LOOK_UP = PANELS = ("Train and compare", "Evaluate", "Deploy", "Look up")
 """Headings of the command list, in this order; a command may name another."""
+
+OUT = ("--out", "--output", "-o")
+"""The option of what a command writes: one spelling in all examples, the others accepted everywhere."""
 
 Function = TypeVar("Function", bound=Callable[..., None])
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import show, show_error, show_failures, show_notes, show_path, show_tables
+from equimetric.cli.console import show, show_error, show_failures, show_notes, show_page, show_tables
 from equimetric.cli.options import OutputFolder, RetryFailed
 from equimetric.cli.study_progress import StudyProgress
 
@@ -88,7 +88,7 @@ def run_study(
     for sentence in result.record.statement:
         show(sentence, style="dim", wrap=True)
     show_notes(result.record)
-    show_path("\nReport", page)
+    show_page(page)
     if result.record.failed:
         show_failures(result.record)
         show_error("to repeat failed runs, add --retry-failed to the same command")

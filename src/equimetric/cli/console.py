@@ -29,10 +29,14 @@ __all__ = [
     "show_error",
     "show_failures",
     "show_notes",
+    "show_page",
     "show_path",
 ]
 
 console = Console()
+
+ONLY_IN_THE_REPORT = ("improvement", "probe", "published", "thresholds", "training", "ledger", "classes")
+"""Beginnings of the names of tables that the terminal does not show."""
 
 
 def literal(text: str, style: str = "") -> Text:
@@ -48,6 +52,12 @@ def show(text: str, style: str = "", *, wrap: bool = False) -> None:
 def show_path(label: str, path: Path) -> None:
     """Print where something was written."""
     show(f"{label}: {name_text(str(path))}")
+
+
+def show_page(page: Path) -> None:
+    """Print where a page was written, and where its tables are."""
+    show_path("\nReport", page)
+    show("Open it in a browser; its tables lie beside it.", style="dim")
 
 
 def show_error(message: str) -> None:
@@ -79,7 +89,7 @@ def show_tables(study: "StudyRecord") -> None:
     from equimetric.report import print_table, study_tables
 
     for name, table in study_tables(study).items():
-        if not name.startswith(("improvement", "probe", "published")):
+        if not name.startswith(ONLY_IN_THE_REPORT):
             print_table(table, console)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from equimetric.cli.catalogue import complete, list_backbones
-from equimetric.cli.command import LOOK_UP, command
+from equimetric.cli.command import LOOK_UP, OUT, command
 from equimetric.cli.console import build_table, console, show_path
 from equimetric.cli.datasets import DATA_SOURCE, parse_source
 
@@ -28,7 +28,7 @@ __all__ = ["shift_command"]
 def shift_command(
     context: typer.Context,
     source: Annotated[str, DATA_SOURCE],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the class lists to this .json file.")],
+    out: Annotated[Path, typer.Option(*OUT, help="Write the class lists to this .json file.")],
     backbone: Annotated[
         str,
         typer.Option(

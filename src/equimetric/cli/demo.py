@@ -10,7 +10,7 @@ from equimetric.cli.options import OutputFolder, RetryFailed
 __all__ = ["demo_command"]
 
 
-@command("demo", panel=TRAIN, order=1, examples="equimetric demo --output my_runs")
+@command("demo", panel=TRAIN, order=1, examples="equimetric demo --out my_runs")
 def demo_command(
     output: OutputFolder = Path("runs"),
     retry_failed: RetryFailed = False,

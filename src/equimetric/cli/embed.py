@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from equimetric.cli.command import DEPLOY, command
+from equimetric.cli.command import DEPLOY, OUT, command
 from equimetric.cli.console import show, show_error, show_path
 from equimetric.cli.options import PathColumn, Runtime
 from equimetric.errors import unknown_name
@@ -30,7 +30,7 @@ ENGINES = ("local", "ray")
 def embed_command(
     model: Annotated[Path, typer.Argument(help="A folder that `equimetric export` wrote.")],
     images: Annotated[Path, typer.Argument(help="A folder of images, or a .csv or .parquet file with their paths.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
+    out: Annotated[Path, typer.Option(*OUT, help="The Parquet file to write.")],
     column: PathColumn = "path",
     runtime: Runtime = None,
     engine: Annotated[

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from equimetric.cli.catalogue import complete, list_methods
-from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.command import EVALUATE, OUT, command
 from equimetric.cli.console import show_path
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
+    from equimetric.explain.unified_view import WeightPanel
     from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["explain_command"]
@@ -26,8 +27,10 @@ FORMATS = (".png", ".svg", ".pdf")
     panel=EVALUATE,
     order=3,
     examples="""
-    equimetric explain triplet margin=0.2 contrastive --out weights.png
-    equimetric explain                                  the panels of the Unified View's Figure 1
+    equimetric explain                                 Figure 1, and RAW
+    equimetric explain triplet margin=0.2              Figure 1, another margin
+    equimetric explain circle --out weights.png        Figure 1, and this beside
+    equimetric explain triplet margin=0.2 arcface --only      these two alone
     equimetric explain my_package.losses:my_loss
     """,
 )
@@ -36,15 +39,18 @@ def explain_command(
         list[str] | None,
         typer.Argument(
             help="Methods, or your own losses as package.module:name, each followed by its options as name=value; "
-            "without any, the four losses of the Unified View's Figure 1 and RAW.",
+            "drawn with the four losses of the Unified View's Figure 1, with the options given to one of these.",
             autocompletion=complete(list_methods),
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="File of the figure (.png, .svg or .pdf).")] = Path("weights.png"),
+    out: Annotated[Path, typer.Option(*OUT, help="File of the figure (.png, .svg or .pdf).")] = Path("weights.png"),
+    only: Annotated[bool, typer.Option("--only", help="Draw the named methods alone.")] = False,
     companions: Annotated[
-        str, typer.Option(help="Cosines of the anchor's other pairs of the same kind.")
+        str, typer.Option(help="Cosines of the anchor's other pairs of the same kind, beside Figure 1.")
     ] = "0.2,0.5,0.8",
-    against: Annotated[str, typer.Option(help="Cosines of the anchor's pairs of the other kind.")] = "0.5",
+    against: Annotated[
+        str, typer.Option(help="Cosines of the anchor's pairs of the other kind, beside Figure 1.")
+    ] = "0.5",
 ) -> None:
     """Draw the weight that a loss gives to a pair, against the similarity of the pair.
 
@@ -55,12 +61,20 @@ def explain_command(
         raise EquimetricError(f"a figure is written as {' or '.join(FORMATS)}, not as {out.suffix or out.name!r}")
     same_side, other_side = parse_cosines(companions), parse_cosines(against)
     from equimetric.explain import draw_weights, unified_view_curves, weight_curves
+    from equimetric.explain.unified_view import FIGURE_PANELS, panel_curves
 
     if not methods:
+        if only:
+            raise EquimetricError("--only draws the named methods alone; name one")
         show_path("Figure", draw_weights(unified_view_curves(), out))
         return
-    curves = []
-    for name, option_texts in split_options(methods):
+    named = split_options(methods)
+    changed, others = ({}, [(*method, None) for method in named]) if only else split_figure(named)
+    curves = [] if only else unified_view_curves(FIGURE_PANELS, changed)
+    for name, option_texts, panel in others:
+        if panel is not None:
+            curves.append(panel_curves(panel, parse_options(option_texts)))
+            continue
         loss = find_objective(name, parse_options(option_texts))
         curve = weight_curves(loss, same_side=same_side, other_side=other_side)
         curves.append(replace(curve, name=" ".join([curve.name, *option_texts])))
@@ -80,6 +94,37 @@ def split_options(arguments: list[str]) -> list[tuple[str, list[str]]]:
         else:
             groups[-1][1].append(argument)
     return groups
+
+
+def split_figure(
+    named: list[tuple[str, list[str]]],
+) -> tuple[dict[str, dict[str, Any]], list[tuple[str, list[str], "WeightPanel | None"]]]:
+    """The options that methods of Figure 1 are given there, and what stands others it: others, and further mentions.
+
+    A further mention has the panel that it is drawn like.
+    """
+    from equimetric.explain.unified_view import FIGURE_PANELS
+
+    panels = {panel.method: panel for panel in FIGURE_PANELS}
+    changed: dict[str, dict[str, Any]] = {}
+    others = []
+    for name, option_texts in named:
+        panel = panels.get(catalogue_name(name))
+        if panel is not None and panel.method not in changed:
+            changed[panel.method] = parse_options(option_texts)
+        else:
+            others.append((name, option_texts, panel))
+    return changed, others
+
+
+def catalogue_name(name: str) -> str:
+    """The catalogue's own name of a single method, which may have been given by another one; else what was given."""
+    from equimetric.objectives.grammar import parse_method
+
+    if ":" in name:
+        return name
+    terms = parse_method(name)
+    return terms[0][1].name if len(terms) == 1 and terms[0][0] == 1 else name
 
 
 def parse_options(texts: list[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from equimetric.cli.command import DEPLOY, command
+from equimetric.cli.command import DEPLOY, OUT, command
 from equimetric.cli.console import console, show, show_path
 from equimetric.cli.options import Licence
 from equimetric.escaping import one_line
@@ -37,7 +37,7 @@ def fit_command(
             help="A folder with one folder of images per class, or a .csv or .parquet list of images with labels.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to create for the model.")] = Path("model"),
+    out: Annotated[Path, typer.Option(*OUT, help="The folder to create for the model.")] = Path("model"),
     minutes: Annotated[float, typer.Option("--minutes", help="Time budget in minutes.")] = 10,
     far: Annotated[
         float | None,

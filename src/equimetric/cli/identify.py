@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from equimetric.cli.command import EVALUATE, command
+from equimetric.cli.command import EVALUATE, OUT, command
 from equimetric.cli.console import show, show_path
 from equimetric.cli.embeddings import (
     CohortOptions,
@@ -79,7 +79,7 @@ def identify_command(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the random choices.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Calibrate the threshold of one --fpir and write its certificate here."),
+        typer.Option(*OUT, help="Calibrate the threshold of one --fpir and write its certificate here."),
     ] = None,
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Write figures to this folder: FNIR over FPIR, gallery sizes.")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from equimetric.cli.command import DEPLOY, command
+from equimetric.cli.command import DEPLOY, OUT, command
 from equimetric.cli.console import show, show_error, show_path
 from equimetric.cli.options import PathColumn, Runtime
 
@@ -36,7 +36,7 @@ def index_command(
             "embeddings that `equimetric embed` wrote with this model."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The gallery: a new folder, or one to add to.")],
+    out: Annotated[Path, typer.Option(*OUT, help="The gallery: a new folder, or one to add to.")],
     column: PathColumn = "path",
     label: Annotated[str | None, typer.Option("--label", help="The label of all these images.")] = None,
     prefix: Annotated[str, typer.Option("--prefix", help="Prefix of every image name, such as shelf2/.")] = "",

@@ -5,6 +5,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from equimetric.cli.command import OUT
+
 __all__ = [
     "CohortForm",
     "CohortSource",
@@ -60,5 +62,5 @@ Licence: TypeAlias = Annotated[
     str, typer.Option("--license", help="Licence of the model for its card, such as apache-2.0.")
 ]
 
-OutputFolder: TypeAlias = Annotated[Path, typer.Option(help="Folder for runs and report.")]
+OutputFolder: TypeAlias = Annotated[Path, typer.Option(*OUT, help="Folder for runs and report.")]
 RetryFailed: TypeAlias = Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that failed.")]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equimetric.cli.command import TRAIN, command
-from equimetric.cli.console import progress_bar, show, show_failures, show_notes, show_path, show_tables
+from equimetric.cli.command import OUT, TRAIN, command
+from equimetric.cli.console import progress_bar, show, show_failures, show_notes, show_page, show_path, show_tables
+from equimetric.cli.report_source import find_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +30,10 @@ FIGURES = ("svg", "png", "pdf")
     examples="""
     equimetric report runs/demo
     equimetric report runs/demo --format tex > table.tex
-    equimetric report runs/demo --format pdf --output figures
+    equimetric report runs/demo --format pdf --out figures
     equimetric report runs/single/my-run
-    equimetric report embeddings.npz --output my-report
-    equimetric report results/learners/store --retrain runs/again --output page
+    equimetric report embeddings.npz --out my-report
+    equimetric report results/learners/store --retrain runs/again --out page
     """,
 )
 def report_command(
@@ -44,13 +45,15 @@ def report_command(
         str | None,
         typer.Option(
             "--format",
-            help=f"Print the tables instead ({', '.join(FORMATS)}; files with --output), or write the figures as files "
+            help=f"Print the tables instead ({', '.join(FORMATS)}; files with --out), or write the figures as files "
             f"({', '.join(FIGURES)}).",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder of the page, the figures or the tables; by default in the study, beside a file."),
+        typer.Option(
+            *OUT, help="Folder of the page, the figures or the tables; by default in the study, beside a file."
+        ),
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="The .csv or .npy with the labels of an .npy file.")] = None,
     retrain: Annotated[
@@ -76,7 +79,7 @@ def report_command(
     by --data.options.file PATH, or by the option of its data set.
     """
     from equimetric.configuration import parse_overrides
-    from equimetric.errors import EquimetricError, unknown_name
+    from equimetric.errors import EquimetricError
     from equimetric.report import StudyRecord, figures_of, record_tables, write_figures, write_report, write_tables
     from equimetric.report.tables import TABLE_FORMATS
     from equimetric.studies.report_records import load_record
@@ -84,15 +87,18 @@ def report_command(
     from equimetric.studies.store import is_study
 
     if form is not None and form not in (*FORMATS, *FIGURES):
-        raise unknown_name("format", form, (*FORMATS, *FIGURES))
+        raise EquimetricError(
+            f"unknown format {form!r}; tables are written as {', '.join(FORMATS)}, figures as {', '.join(FIGURES)}"
+        )
     data_options = parse_overrides(context.args)
+    named, source = source, find_source(source)
     if row and retrain is None:
         raise EquimetricError("--row says which rows are trained again; give --retrain FOLDER with it")
     retrained = [] if retrain is None else retrain_with_progress(source, retrain, data_options, row or [])
     record = load_record(source, labels, retrained_folder=retrain, data_options=data_options, pictures=pictures)
     if isinstance(record, StudyRecord) and retrained:
         record = replace(record, statement=(*record.statement, describe_retrained(retrained, len(record.methods))))
-    folder = output or (source / "report" if source.is_dir() else source.with_name(f"{source.stem}-report"))
+    folder = output or (named / "report" if named.is_dir() else named.with_name(f"{named.stem}-report"))
     if form in FIGURES:
         for file in write_figures(figures_of(record), folder, form):
             show_path("Figure", file)
@@ -109,7 +115,7 @@ def report_command(
     if isinstance(record, StudyRecord):
         show_tables(record)
         show_notes(record)
-    show_path("\nReport", page)
+    show_page(page)
     if isinstance(record, StudyRecord):
         show_failures(record)
 

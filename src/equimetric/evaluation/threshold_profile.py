@@ -24,7 +24,7 @@ from equimetric.evaluation.engine.survey import DEFAULT_FAR
 from equimetric.evaluation.metrics.calibration_range import range_ends, range_thresholds
 from equimetric.evaluation.metrics.utility_curves import Consistency, utility
 
-__all__ = ["ThresholdProfile", "profile_distances", "threshold_profile"]
+__all__ = ["ThresholdProfile", "count_pairs", "profile_distances", "threshold_profile"]
 
 CALIBRATION_POINTS, OUTER_POINTS = 101, 30
 """Thresholds within the calibration range, those of OPIS, and on either side of it."""
@@ -137,22 +137,43 @@ def threshold_profile(
 
 def profile_distances(distances: PairDistances) -> ThresholdProfile:
     """From the pair distances: see `ThresholdProfile`."""
-    class_indices = np.flatnonzero((distances.positives_by_class > 0) & (distances.negatives_by_class > 0))
-    if len(class_indices) < 2:
-        raise EquimetricError("fewer than two classes have a positive and a negative pair; a profile compares classes")
+    # Before the thresholds, which a single class has none of: it has an error of its own.
+    compared_classes(distances)
     scored = "cohort" in distances.sets.compared_by
     options = {"calibration_far": DEFAULT_FAR, "calibration_range": None, "calibration_points": CALIBRATION_POINTS}
     middle = range_thresholds([distances], options)
     before, after = outer_thresholds(distances, middle, scored)
     thresholds = np.concatenate([before, middle, after])
-    overall, by_class = distances.count_accepted(thresholds), distances.count_accepted_by_class(thresholds)
+    return count_pairs(distances, thresholds, (len(before), len(before) + len(middle)))
+
+
+def compared_classes(distances: PairDistances) -> NDArray[np.intp]:
+    """The indices of the classes with positive and negative pairs; an error where these are fewer than two."""
+    class_indices = np.flatnonzero((distances.positives_by_class > 0) & (distances.negatives_by_class > 0))
+    if len(class_indices) < 2:
+        raise EquimetricError("fewer than two classes have a positive and a negative pair; a profile compares classes")
+    return class_indices
+
+
+def count_pairs(
+    distances: PairDistances, thresholds: Floats, calibration: tuple[int, int], *, strictly_below: bool = False
+) -> ThresholdProfile:
+    """The accepted pairs at given ascending thresholds, of which [first, last) are the calibration range.
+
+    With `strictly_below`, pairs at the distance of a threshold are not accepted.
+    """
+    class_indices = compared_classes(distances)
+    overall, by_class = (
+        count(thresholds, strictly_below=strictly_below)
+        for count in (distances.count_accepted, distances.count_accepted_by_class)
+    )
     class_counts = by_class.positive[class_indices], by_class.negative[class_indices]
     positive, negative, class_positive, class_negative = (
         np.rint(counts).astype(np.int64) for counts in (overall.positive, overall.negative, *class_counts)
     )
     return ThresholdProfile(
         thresholds,
-        (len(before), len(before) + len(middle)),
+        calibration,
         positive,
         negative,
         distances.positives,
@@ -162,7 +183,7 @@ def profile_distances(distances: PairDistances) -> ThresholdProfile:
         class_negative,
         distances.positives_by_class[class_indices],
         distances.negatives_by_class[class_indices],
-        scored,
+        "cohort" in distances.sets.compared_by,
         distances.possible_error(thresholds),
     )
 

@@ -15,9 +15,9 @@ MAX_NAMES = 8
 """Names in a sentence; the table has the others."""
 
 NOT_BETTER = {
-    "practically equal": "practically equal to it",
-    "undecided": "not told apart from it",
-    "worse": "worse",
+    "practically equal": "{be} practically equal to it",
+    "undecided": "cannot be told apart from it",
+    "worse": "{be} worse",
 }
 """Verdict on a method against a baseline → how it stands to that."""
 
@@ -148,7 +148,7 @@ def baseline_sentence(study: StudyRecord, scores: Mapping[str, str], trained: Se
     parts = []
     for verdict, words in NOT_BETTER.items():
         rows = [name for name, found in verdicts.items() if found == verdict]
-        parts += [f"{names(rows)} {to_be(rows)} {words}"] if rows else []
+        parts += [f"{names(rows)} {words.format(be=to_be(rows))}"] if rows else []
     better = sum(verdict == "better" for verdict in verdicts.values())
     if not parts:
         return [f"All methods are better than {label}."]

@@ -12,6 +12,7 @@ from equimetric.checksums import json_document, read_json
 from equimetric.errors import EquimetricError
 from equimetric.files import cache_directory, write_atomically
 from equimetric.report.figure import VEGA_LITE, import_converter
+from equimetric.report.palette import palette_style
 
 __all__ = ["content_policy", "page_scripts", "page_style", "vega_bundle"]
 
@@ -49,10 +50,10 @@ def page_scripts(*, figures: bool) -> list[str]:
 
 
 def page_style() -> str:
-    """The style sheets of `assets`, in the order of their names."""
+    """The colours of figures, then the style sheets of `assets` in the order of their names."""
     sheets = [file for file in (files("equimetric.report") / "assets").iterdir() if file.name.endswith(".css")]
     ordered = sorted(sheets, key=lambda file: (file.name != "report.css", file.name))
-    return "\n".join(file.read_text(encoding="utf-8") for file in ordered)
+    return "\n".join([palette_style(), *(file.read_text(encoding="utf-8") for file in ordered)])
 
 
 def content_policy(scripts: list[str], style: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 
 from equimetric.intervals import Interval, t_interval
-from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, format_number
 from equimetric.studies.records import PLAIN, StudyRecord
 
 __all__ = ["change_table"]
@@ -55,5 +55,5 @@ def change_cell(metric: str, change: Interval | None) -> TableCell:
     if change is None:
         return TableCell("–", {f"{metric}_change": None})
     width = change.half_width
-    text = f"{100 * change.mean:+.1f}" + ("" if isnan(width) else f" ± {100 * width:.1f}")
+    text = format_number(100 * change.mean, 1, signed=True) + ("" if isnan(width) else f" ± {100 * width:.1f}")
     return TableCell(text, {f"{metric}_change": change.mean, f"{metric}_half_width": None if isnan(width) else width})

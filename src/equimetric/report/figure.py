@@ -13,6 +13,7 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.escaping import printable
 from equimetric.extras import import_extra
 from equimetric.files import write_atomically
+from equimetric.report.palette import PALETTE
 
 if TYPE_CHECKING:
     from altair import TopLevelMixin
@@ -39,6 +40,7 @@ THEME: dict[str, Any] = {
     "view": {"stroke": None},
     "axis": {
         **_WORDS,
+        "labelSeparation": 6,
         "domainColor": INK,
         "domainOpacity": 0.5,
         "tickColor": INK,
@@ -50,8 +52,10 @@ THEME: dict[str, Any] = {
     },
     "axisY": {"titleAnchor": "middle"},
     "header": {**_WORDS, "labelFontWeight": 600},
-    "legend": {**_WORDS, "labelLimit": 240, "orient": "bottom", "title": None, "symbolOpacity": 1},
+    "legend": {**_WORDS, "labelLimit": 240, "orient": "bottom", "title": None, "symbolOpacity": 1, "symbolLimit": 0},
     "title": {"color": INK, "fontSize": 12.5, "anchor": "start", "fontWeight": 600},
+    # Translucent marks would lose their contrast.
+    "point": {"opacity": 1},
     "text": {"color": INK},
     "rule": {"color": INK},
 }
@@ -67,12 +71,14 @@ class Figure:
             page; every axis has a title with its unit.
         description: what it shows, for those who cannot see it.
         caption: how to read it.
+        paper_width: points of its plotting area where no page gives a width.
     """
 
     name: str
     draw: Callable[[], TopLevelMixin]
     description: str
     caption: str = ""
+    paper_width: int = PAPER_WIDTH
 
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification in the colours of all figures, with the data inside."""
@@ -86,6 +92,14 @@ class Figure:
             spec["autosize"] = {"type": "fit-x", "contains": "padding"}
         escaped: dict[str, Any] = json.loads(printable(json.dumps(spec, ensure_ascii=False)))
         return escaped
+
+    def page_spec(self) -> dict[str, Any]:
+        """The specification for a page, whose style sheet has the colours for light and for dark."""
+        text = json.dumps(self.spec())
+        for number, colour in enumerate(PALETTE, start=1):
+            text = text.replace(json.dumps(colour), json.dumps(f"var(--series-{number})"))
+        themed: dict[str, Any] = json.loads(text)
+        return themed
 
 
 def import_altair() -> Any:
@@ -103,7 +117,7 @@ def render_figure(figure: Figure, form: str) -> bytes:
     """The figure as a file for papers: black on white, PNG with 200 points per inch."""
     if form not in FIGURE_FORMATS:
         raise unknown_name("format of figures", form, FIGURE_FORMATS)
-    spec = paper_spec(figure.spec())
+    spec = paper_spec(figure.spec(), figure.paper_width)
     convert = import_converter()
     options: dict[str, Any] = {"vl_version": VEGA_LITE}
     if form == "svg":
@@ -113,28 +127,28 @@ def render_figure(figure: Figure, form: str) -> bytes:
     return bytes(convert.vegalite_to_pdf(spec, **options))
 
 
-def paper_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+def paper_spec(spec: Mapping[str, Any], width: int = PAPER_WIDTH) -> dict[str, Any]:
     """The specification with fixed widths, black words and a white ground."""
     text = json.dumps(spec).replace(json.dumps(INK), '"#000000"')
     fixed: dict[str, Any] = json.loads(text)
     fixed["background"] = "white"
     fixed["config"] = {**deepcopy(fixed["config"]), "background": "white"}
-    fix_widths(fixed)
+    fix_widths(fixed, width)
     fixed.pop("autosize", None)
     return fixed
 
 
-def fix_widths(part: Any) -> None:
+def fix_widths(part: Any, width: int) -> None:
     """Replace widths that follow a page, in all views of a specification."""
     if isinstance(part, dict):
         if part.get("width") == "container":
-            part["width"] = PAPER_WIDTH
+            part["width"] = width
         for key, value in part.items():
             if key not in ("data", "datasets", "encoding"):
-                fix_widths(value)
+                fix_widths(value, width)
     elif isinstance(part, list):
         for value in part:
-            fix_widths(value)
+            fix_widths(value, width)
 
 
 def write_figures(figures: Iterable[Figure], folder: Path, form: str) -> list[Path]:

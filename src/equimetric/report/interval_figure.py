@@ -65,7 +65,7 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
     )
     dots = (
         alt.Chart(alt.Data(values=seeds))
-        .mark_circle(size=16, opacity=0.4, yOffset=8)
+        .mark_circle(size=14, opacity=0.8, yOffset=8)
         .encode(y=y, color=colour, x=alt.X("seed:Q", scale=x, title=heading, axis=ticks))
     )
     means = base.mark_point(size=70, strokeWidth=2).encode(
@@ -74,4 +74,7 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
         shape=alt.condition("datum.kind == 'baseline'", alt.value("diamond"), alt.value("circle")),
         tooltip=[alt.Tooltip("row:N", title="method"), alt.Tooltip("shown:N", title=heading)],
     )
-    return alt.layer(intervals, dots, means).properties(width="container", height=ROW_HEIGHT * len(rows))
+    # A layer without a number would have an axis without an extent.
+    drawn = [intervals] if any("low" in row for row in rows) else []
+    drawn += [dots] if seeds else []
+    return alt.layer(*drawn, means).properties(width="container", height=ROW_HEIGHT * len(rows))

@@ -22,6 +22,11 @@ class LabelOffset:
     dy: float
     align: Literal["left", "right"]
 
+    @property
+    def is_far(self) -> bool:
+        """Whether a line has to join the name and its point."""
+        return self in FAR_OFFSETS
+
 
 LABEL_OFFSETS = tuple(
     offset
@@ -30,18 +35,35 @@ LABEL_OFFSETS = tuple(
 )
 """What is tried for a name, best first."""
 
+FAR_OFFSETS = tuple(
+    sorted(
+        (
+            LabelOffset(dx, sign * dy, align)
+            for dy in (30.0, 45.0, 60.0, 80.0, 100.0, 130.0, 160.0)
+            for sign in (-1, 1)
+            for dx in (-120.0, -80.0, -40.0, 0.0, 40.0)
+            for align in ("left", "right")
+        ),
+        key=lambda offset: offset.dx**2 + offset.dy**2,
+    )
+)
+"""What is tried then for a name that must stand: it needs a line to its point."""
+
 Box = tuple[float, float, float, float]
 
 
-def place_labels(points: Sequence[tuple[float, float, str]], width: float, height: float) -> list[LabelOffset | None]:
+def place_labels(
+    points: Sequence[tuple[float, float, str]], width: float, height: float, needed: int = 0
+) -> list[LabelOffset | None]:
     """An offset for the name of each point (x, y, name), in pixels of a width × height plane; None where none is free.
 
-    Names that come first are placed first.
+    Names that come first are placed first; the first `needed` may stand far from their points.
     """
     taken: list[Box] = [(x - POINT, y - POINT, x + POINT, y + POINT) for x, y, _ in points]
     offsets: list[LabelOffset | None] = []
-    for x, y, name in points:
-        boxes = ((offset, label_box(x, y, offset, name)) for offset in LABEL_OFFSETS)
+    for place, (x, y, name) in enumerate(points):
+        tried = (*LABEL_OFFSETS, *FAR_OFFSETS) if place < needed else LABEL_OFFSETS
+        boxes = ((offset, label_box(x, y, offset, name)) for offset in tried)
         free = ((offset, box) for offset, box in boxes if is_free(box, taken, width, height))
         offset, box = next(free, (None, None))
         if box is not None:

@@ -7,7 +7,8 @@ from math import isfinite
 
 from equimetric.intervals import t_interval
 from equimetric.report.memory_cells import MEMORY_NOTE, known_memory, memory_cells, memory_columns
-from equimetric.report.probe_tables import OVER_SEEDS, mean_cell
+from equimetric.report.metric_cells import metric_cell, metric_column
+from equimetric.report.probe_tables import OVER_SEEDS
 from equimetric.report.table_data import MISSING, PlainTable, TableCell, TableColumn, TableRow
 from equimetric.studies.records import RunRecord, StudyRecord
 
@@ -45,8 +46,11 @@ def member_table(study: StudyRecord) -> PlainTable | None:
             labels = member["labels"] or "class"
             own = (text(method), text(member["name"]), text(member["dim"]), text(labels))
             rows.append(TableRow((*own, *scores, text(None), text(None))))
-    headings = ("method", "member", "dimensions", "judged by", *metrics, *DIVERSITY)
-    columns = tuple(TableColumn(name, is_text=name in ("method", "member", "judged by")) for name in headings)
+    said = ("method", "member", "dimensions", "judged by")
+    columns = (
+        *(TableColumn(name, is_text=name != "dimensions") for name in said),
+        *(metric_column(name) for name in (*metrics, *DIVERSITY)),
+    )
     notes = (
         OVER_SEEDS,
         "Disagreement: share of queries whose nearest neighbour is right for exactly one of two members. Unlikeness: "
@@ -90,7 +94,7 @@ def mean_of(name: str, found: Iterable[tuple[int, float | None]]) -> TableCell:
         if value is not None and isfinite(value):
             by_seed.setdefault(seed, []).append(value)
     means = [sum(values) / len(values) for values in by_seed.values()]
-    return mean_cell(name, t_interval(means) if means else None)
+    return metric_cell(name, name, t_interval(means) if means else None)
 
 
 def text(value: object, name: str = "") -> TableCell:

@@ -8,15 +8,20 @@ from equimetric.errors import EquimetricError
 from equimetric.files import write_atomically
 from equimetric.report.bundle import content_policy, page_scripts, page_style
 from equimetric.report.change_table import change_table
+from equimetric.report.class_table import class_table
+from equimetric.report.ledger_table import ledger_table
 from equimetric.report.member_tables import cost_table, member_table
+from equimetric.report.metric_cells import metric_column, value_cell
 from equimetric.report.papers_versus_reality import improvement_table
 from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.run_links import RunLinks, links_to_runs
 from equimetric.report.search_table import search_table
 from equimetric.report.section import RenderedSection, render_section, render_template, sections_for
+from equimetric.report.sections.training import training_table
 from equimetric.report.study_literature import published_table, study_improvements
-from equimetric.report.table_data import PlainTable, TableColumn, TableRow, number_cell, text_cell
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
 from equimetric.report.tables import TABLE_FORMATS, plain_table
+from equimetric.report.threshold_table import threshold_table
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.records import StudyRecord
 from equimetric.studies.table import comparison_table, joined_table, sweep_tables
@@ -65,25 +70,20 @@ def record_tables(record: StudyRecord | EmbeddingsRecord) -> dict[str, PlainTabl
 
 
 def metric_table(record: EmbeddingsRecord) -> PlainTable:
-    """The metrics of embeddings, with their intervals."""
-    columns = (TableColumn("metric", is_text=True), TableColumn("value"), TableColumn("low"), TableColumn("high"))
-    rows = tuple(
-        TableRow(
-            (
-                text_cell("metric", metric),
-                number_cell("value", value, 4),
-                *(number_cell(end, one, 4) for end, one in zip(("low", "high"), ends, strict=True)),
-            )
-        )
-        for metric, value in record.metrics.items()
-        for ends in (record.intervals.get(metric, (None, None)),)
-    )
+    """The metrics of embeddings, with the ends of their intervals where any metric has one."""
+    ends = ("low", "high") if record.intervals else ()
+    columns = (TableColumn("metric", is_text=True), *(TableColumn(name) for name in ("value", *ends)))
+    rows = []
+    for metric, value in record.metrics.items():
+        found = record.intervals.get(metric, (None, None))
+        cells = [value_cell(name, metric, one) for name, one in zip(("value", *ends), (value, *found), strict=False)]
+        rows.append(TableRow((TableCell(metric_column(metric).heading, {"metric": metric}), *cells)))
     note = "Low and high are the ends of the 95 % interval, from resampling whole classes."
-    return PlainTable(record.title, columns, rows, (note,) if record.intervals else ())
+    return PlainTable(record.title, columns, tuple(rows), (note,) if record.intervals else ())
 
 
 def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
-    """All tables of a study by the name of their files: the comparison, joined folds, points of sweeps, tuning."""
+    """All tables of a study by the name of their files: the comparison, joined folds, points of sweeps, and so on."""
     tables = {"table": plain_table(comparison_table(study))}
     joined, tuned = joined_table(study), search_table(study)
     if joined is not None:
@@ -102,15 +102,28 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
     for name, further in (("members", member_table(study)), ("cost", cost_table(study))):
         if further is not None:
             tables[name] = further
-    published = published_table(study)
-    if published is not None:
-        tables["published"] = published
+    for name, further in paper_tables(study).items():
+        if further is not None:
+            tables[name] = further
     improvements = study_improvements(study)
     tables |= {
         f"improvement-{base}": improvement_table([one for one in improvements if one.base == base], base)
         for base in dict.fromkeys(one.base for one in improvements)
     }
     return tables
+
+
+def paper_tables(study: StudyRecord) -> dict[str, PlainTable | None]:
+    """What sections of the page show in ways of their own, as tables: thresholds, training, fairness, classes."""
+    runs = {row: study.profiles[row].run for row in study.methods if row in study.profiles}
+    trained = training_table(study)
+    return {
+        "thresholds": threshold_table(study.title, runs),
+        "training": trained if trained.rows else None,
+        "ledger": ledger_table(study),
+        "classes": class_table(study),
+        "published": published_table(study),
+    }
 
 
 def render_html(record: StudyRecord | EmbeddingsRecord, links: RunLinks | None = None) -> str:

@@ -11,7 +11,16 @@ from equimetric.escaping import one_line
 from equimetric.published.improvement import BASES, Base, Improvement, average_by_year
 from equimetric.published.names import OUR_DATASETS
 from equimetric.report.palette import MARKERS, PALETTE
-from equimetric.report.table_data import MISSING, PlainTable, TableCell, TableColumn, TableRow, record_table, text_cell
+from equimetric.report.table_data import (
+    MISSING,
+    PlainTable,
+    TableCell,
+    TableColumn,
+    TableRow,
+    format_number,
+    record_table,
+    text_cell,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -162,4 +171,4 @@ def _datasets(improvements: Sequence[Improvement]) -> list[str]:
 
 
 def _percent_cell(name: str, percent: float | None) -> TableCell:
-    return TableCell(MISSING if percent is None else f"{percent:+.1f}".replace("-", "−"), {name: percent})
+    return TableCell(MISSING if percent is None else format_number(percent, 1, signed=True), {name: percent})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, isnan
+from math import isfinite
 
 import numpy as np
 
 from equimetric.evaluation.shift_curve import shift_curve
 from equimetric.intervals import Interval, t_interval
+from equimetric.report.metric_cells import metric_cell, metric_column
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
 from equimetric.studies.probes.probe import PROBES
 from equimetric.studies.records import RunRecord, StudyRecord
@@ -31,8 +32,8 @@ def probe_table(study: StudyRecord, name: str) -> PlainTable:
     values = list(dict.fromkeys(value for run in runs for value in run.metrics))
     rows = []
     for value in values:
-        cells = [mean_cell(method, seed_means(runs, method, value)) for method in methods]
-        rows.append(TableRow((TableCell(value, {"measured": value}), *cells)))
+        cells = [metric_cell(method, value, seed_means(runs, method, value)) for method in methods]
+        rows.append(TableRow((TableCell(metric_column(value).heading, {"measured": value}), *cells)))
     columns = (TableColumn("measured", is_text=True), *(TableColumn(method) for method in methods))
     title = PROBES[name].title if name in PROBES else name
     return PlainTable(f"{study.title}: {title}", columns, tuple(rows), (OVER_SEEDS,))
@@ -52,10 +53,12 @@ def shift_table(study: StudyRecord) -> PlainTable | None:
             continue
         table = np.array([[by_seed[seed] for by_seed in values] for seed in sorted(seeds)])
         curve = shift_curve([study.shifts[point] for point in ordered], table)
-        cells = [mean_cell(f"{point}", one) for point, one in zip(ordered, curve.points, strict=True)]
-        rows.append(TableRow((TableCell(method, {"method": method}), *cells, mean_cell("area", curve.area))))
+        metric = study.primary_metric
+        cells = [metric_cell(point, metric, one) for point, one in zip(ordered, curve.points, strict=True)]
+        rows.append(TableRow((TableCell(method, {"method": method}), *cells, metric_cell("area", metric, curve.area))))
     headings = [f"{point} (distance {study.shifts[point]:.3g})" for point in ordered]
-    columns = (TableColumn("method", is_text=True), *(TableColumn(name) for name in headings), TableColumn("area"))
+    in_unit = [metric_column(study.primary_metric, name) for name in (*headings, "area")]
+    columns = (TableColumn("method", is_text=True), *in_unit)
     notes = (
         OVER_SEEDS,
         f"Area under {study.primary_metric} over the Fréchet distance of the splits, scaled to [0, 1].",
@@ -76,12 +79,3 @@ def seed_means(runs: Sequence[RunRecord], method: str, value: str) -> Interval |
     """The mean over seeds of a value of a probe; None where no run has it."""
     values = seed_values(runs, method, value, runs[0].point)
     return t_interval(list(values.values())) if values else None
-
-
-def mean_cell(name: str, interval: Interval | None) -> TableCell:
-    """A mean with its interval."""
-    if interval is None:
-        return TableCell("–", {name: None})
-    width = interval.half_width
-    text = f"{interval.mean:.4f}" + ("" if isnan(width) else f" ± {width:.4f}")
-    return TableCell(text, {name: interval.mean, f"{name} half width": None if isnan(width) else width})

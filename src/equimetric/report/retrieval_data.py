@@ -60,7 +60,9 @@ def retrieval_faults(profile: MethodProfile, images: StudyImages) -> dict[str, A
 def class_means(labels: NDArray[Any], scores: NDArray[np.float64]) -> dict[int, float]:
     """Class → mean score of its queries, where any has one."""
     known = np.isfinite(scores)
-    return {int(label): float(scores[known & (labels == label)].mean()) for label in np.unique(labels[known])}
+    classes, numbers = np.unique(labels[known], return_inverse=True)
+    means = np.bincount(numbers, scores[known]) / np.bincount(numbers)
+    return dict(zip(classes.tolist(), means.tolist(), strict=True))
 
 
 def confused_classes(

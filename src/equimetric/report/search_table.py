@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from equimetric.errors import EquimetricError
+from equimetric.report.metric_cells import metric_column, metric_text
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
 from equimetric.studies.records import SearchRecord, StudyRecord
 from equimetric.studies.search.edges import describe_edge
@@ -21,10 +22,12 @@ def search_table(study: StudyRecord) -> PlainTable | None:
         TableColumn("method", is_text=True),
         TableColumn("chosen", is_text=True),
         TableColumn("trial"),
-        TableColumn(f"validation {study.primary_metric}"),
+        metric_column(study.primary_metric, f"validation {study.primary_metric}"),
         TableColumn("share of the variance", is_text=True),
     )
-    rows = tuple(TableRow(search_cells(method, search)) for method, search in study.searches.items())
+    rows = tuple(
+        TableRow(search_cells(method, search, study.primary_metric)) for method, search in study.searches.items()
+    )
     notes = ["Share of the variance of trials that each parameter explains (fANOVA)."]
     notes += [f"{edge}: {', '.join(methods)}; the best may lie beyond." for edge, methods in edge_groups(study).items()]
     return PlainTable(f"{study.title}: tuning", columns, rows, tuple(notes))
@@ -42,7 +45,7 @@ def edge_groups(study: StudyRecord) -> dict[str, list[str]]:
     return groups
 
 
-def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
+def search_cells(method: str, search: SearchRecord, metric: str) -> tuple[TableCell, ...]:
     """The cells of one method."""
     tuned = search.choice
     name = TableCell(method, {"method": method})
@@ -55,7 +58,7 @@ def search_cells(method: str, search: SearchRecord) -> tuple[TableCell, ...]:
         name,
         TableCell(text, {f"chosen {key}": value for key, value in tuned.params.items()}),
         TableCell(f"{tuned.trial + 1} of {tuned.trials}", {"trial": tuned.trial, "trials": tuned.trials}),
-        TableCell(f"{tuned.score:.4f}", {"score": tuned.score}),
+        TableCell(metric_text(metric, tuned.score), {"score": tuned.score}),
         TableCell(importances or "–", {f"importance {key}": share for key, share in shares.items()}),
     )
 
@@ -70,5 +73,5 @@ def importance(search: SearchRecord) -> dict[str, float]:
 
 
 def format_number(value: object) -> str:
-    """Four digits of a real number."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Four digits of a real number, a true minus."""
+    return f"{value:.4g}".replace("-", "−") if isinstance(value, float) else str(value)

@@ -1,7 +1,8 @@
 """How a section of the report is declared, found and rendered: `@section("curves", …)` in a file of its own.
 
 A section turns a record into data, figures and words: a function returns a mapping, and a template shows it.
-`{{ figure | chart }}` places a `Figure`, `{{ values | json("name") }}` gives values to a script of `assets`.
+`{{ figure | chart }}` places a `Figure`, `{{ values | json("name") }}` gives values to a script of `assets`; `single`
+says that the page is about one run or one file.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
     "Section",
     "figures_of",
     "has_figures",
+    "is_single",
     "render_section",
     "render_template",
     "section",
@@ -59,7 +61,7 @@ class Section:
 
     Attributes:
         name: the id of the element in the page.
-        title: the heading.
+        title: the heading; a template, too.
         order: its place in the page, smallest first.
         template: Jinja template of the content. All data are escaped, unless they are `Markup` already.
         link: the text of its link at the top of the page, a template too; none where it is empty.
@@ -113,15 +115,25 @@ def render_section(section: Section, record: Any) -> RenderedSection | None:
     data = section.data(record)
     if data is None:
         return None
-    given = {"record": record, "study": record, **data}
-    body, link = (render_template(template, **given) for template in (section.template, section.link))
-    return RenderedSection(section.name, section.title, link, body)
+    given = {"record": record, "study": record, "single": is_single(record), **data}
+    title, body, link = (
+        render_template(template, **given) for template in (section.title, section.template, section.link)
+    )
+    return RenderedSection(section.name, title, link, body)
+
+
+def is_single(record: object) -> bool:
+    """Whether a page is about one run or one file, so that nothing in it is compared."""
+    return not isinstance(record, StudyRecord) or len(record.runs) == 1
 
 
 def figures_of(record: object) -> list[Figure]:
-    """All figures of a record's page, in its order."""
+    """All figures of a record: those of its page, in its order, then those that its page draws in another way."""
+    # Sections are imported by what they are found by, not before.
+    from equimetric.report.paper_figures import paper_figures
+
     shown = [data for section in sections_for(record) if (data := section.data(record)) is not None]
-    return list(find_figures(shown))
+    return [*find_figures(shown), *paper_figures(record)]
 
 
 def find_figures(value: object) -> Iterator[Figure]:
@@ -157,7 +169,7 @@ def render_chart(figure: Figure | None) -> Markup:
         return Markup()
     if not has_figures():
         return render_template('<p class="empty">{{ words }}</p>', words=WITHOUT_ALTAIR)
-    return render_template(CHART, figure=figure, spec=render_json(figure.spec()))
+    return render_template(CHART, figure=figure, spec=render_json(figure.page_spec()))
 
 
 def render_json(values: object, name: str = "") -> Markup:

@@ -6,7 +6,8 @@ from typing import Any
 
 from equimetric.published import BASES, join_results, paper_improvements, publication_year, table_improvements
 from equimetric.published.improvement import Improvement
-from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, number_cell, text_cell
+from equimetric.report.metric_cells import metric_column, value_cell
+from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, text_cell
 from equimetric.studies.records import StudyRecord
 
 __all__ = ["published_matches", "published_table", "study_improvements"]
@@ -51,9 +52,9 @@ def match_row(match: dict[str, Any]) -> TableRow:
     return TableRow(
         (
             text_cell("row", match["row"]),
-            text_cell("metric", match["metric"]),
-            number_cell("ours", match["value"], 4),
-            number_cell("published", match["published"], 4, match["published_half_width"]),
+            TableCell(metric_column(match["metric"]).heading, {"metric": match["metric"]}),
+            value_cell("ours", match["metric"], match["value"]),
+            value_cell("published", match["metric"], match["published"], match["published_half_width"]),
             text_cell("paper", match["paper"]),
             text_cell("backbone", match["backbone"]),
             TableCell("" if match["dim"] is None else str(match["dim"]), {"dim": match["dim"]}),

@@ -1,12 +1,24 @@
 """A table as plain data, which `report.tables` renders in every format: what readers see, and what programs read."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["Emphasis", "PlainTable", "TableCell", "TableColumn", "TableRow", "number_cell", "record_table", "text_cell"]
+__all__ = [
+    "Emphasis",
+    "PlainTable",
+    "TableCell",
+    "TableColumn",
+    "TableRow",
+    "format_number",
+    "number_cell",
+    "record_table",
+    "text_cell",
+]
 
 Emphasis = Literal["", "bold", "tied"]
 """'bold' is the best, where the data allow to say so; 'tied' cannot be told apart from it."""
@@ -16,11 +28,12 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column: its heading, and the unit of its numbers, shown behind the heading."""
+    """A column: its heading, and the unit of its numbers, shown behind the heading; one of sentences `wraps`."""
 
     name: str
     unit: str = ""
     is_text: bool = False
+    wraps: bool = False
 
     @property
     def heading(self) -> str:
@@ -47,12 +60,16 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PlainTable:
-    """Title, columns, rows and footnotes; every row has a cell for each column."""
+    """Title, columns, rows and footnotes; every row has a cell for each column.
+
+    Readers are shown the first and the last `ends` rows where that is not 0; programs read all of them.
+    """
 
     title: str
     columns: tuple[TableColumn, ...]
     rows: tuple[TableRow, ...]
     footnotes: tuple[str, ...] = ()
+    ends: int = 0
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -61,6 +78,16 @@ class PlainTable:
                     f"table {self.title!r} has {len(self.columns)} columns, but a row of {len(row.cells)} cells; "
                     "give every row a cell for each column"
                 )
+
+    def for_readers(self) -> PlainTable:
+        """The table with the rows that readers are shown, and a note on those that are left out."""
+        left_out = len(self.rows) - 2 * self.ends
+        if self.ends == 0 or left_out <= 0:
+            return self
+        head, tail = self.rows[: self.ends], self.rows[-self.ends :]
+        rows = (*(replace(row, group=f"{row.group} first") for row in head), *tail)
+        note = f"The first and the last {self.ends} of {len(self.rows):,} rows; all are in the csv and json formats."
+        return replace(self, rows=rows, footnotes=(*self.footnotes, note), ends=0)
 
     def records(self) -> list[dict[str, Any]]:
         """The fields of each row, the same ones in every row; `NAME_emphasis` beside columns that emphasise cells."""
@@ -98,5 +125,10 @@ def number_cell(name: str, value: float | None, decimals: int = 0, half_width: f
     data = {name: value} if half_width is None else {name: value, f"{name}_half_width": half_width}
     if value is None:
         return TableCell(MISSING, data)
-    text = f"{value:.{decimals}f}"
-    return TableCell(text if half_width is None else f"{text} ± {half_width:.{decimals}f}", data)
+    text = format_number(value, decimals)
+    return TableCell(text if half_width is None else f"{text} ± {format_number(half_width, decimals)}", data)
+
+
+def format_number(value: float, decimals: int = 0, *, signed: bool = False) -> str:
+    """A number as readers see it: a true minus; with a sign in any case where it is `signed`."""
+    return f"{value:{'+' if signed else ''}.{decimals}f}".replace("-", "−")

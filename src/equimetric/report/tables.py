@@ -30,6 +30,11 @@ _TERMINAL = {"": "", "bold": "bold", "tied": "underline"}
 _MARKDOWN = {"": "{}", "bold": "**{}**", "tied": "*{}*"}
 _LATEX = {"": "{}", "bold": r"\textbf{{{}}}", "tied": r"\underline{{{}}}"}
 
+_LATEX_FIT = (
+    r"\providecommand{\fittoline}[1]{\ifdefined\resizebox\sbox0{#1}\ifdim\wd0>\linewidth"
+    r"\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi\else#1\fi}"
+)
+
 
 def plain_table(table: "ComparisonTable") -> PlainTable:
     """The table of a study as plain data; programs read stored units in full precision."""
@@ -62,7 +67,7 @@ def print_table(table: "PlainTable | ComparisonTable", console: "Console | None"
     from rich.table import Table
     from rich.text import Text
 
-    table = _plain(table)
+    table = _plain(table).for_readers()
     console = console or Console()
     # Text objects, so that a name such as "[red]" is not read as markup.
     headings = [Text(one_line(column.heading)) for column in table.columns]
@@ -84,7 +89,7 @@ def print_table(table: "PlainTable | ComparisonTable", console: "Console | None"
 
 def to_markdown(table: "PlainTable | ComparisonTable") -> str:
     """The table in GitHub-flavoured Markdown, numbers aligned to the right."""
-    table = _plain(table)
+    table = _plain(table).for_readers()
     lines = [
         _markdown_line(markdown_text(column.heading) for column in table.columns),
         _markdown_line("---" if column.is_text else "---:" for column in table.columns),
@@ -107,28 +112,32 @@ def to_csv(table: "PlainTable | ComparisonTable") -> str:
 
 
 def to_latex(table: "PlainTable | ComparisonTable") -> str:
-    """The table as a LaTeX float, footnotes in the caption; with the booktabs package or without it."""
-    table = _plain(table)
-    caption = " ".join(latex_text(sentence) for sentence in (table.title.rstrip(".") + ".", *table.footnotes))
+    """The table as a LaTeX float, footnotes below it; with the booktabs package or without it."""
+    table = _plain(table).for_readers()
+    caption = latex_text(table.title.rstrip(".") + ".")
     body: list[str] = []
     for place, row in enumerate(table.rows):
         if place and table.rows[place - 1].group != row.group:
             body.append(r"\midrule")
-        body.append(_latex_line(_emphasise(_LATEX, cell, latex_text) for cell in row.cells))
+        body.append(_latex_line(map(_latex_cell, table.columns, row.cells)))
     lines = [
         r"% \usepackage{booktabs} has finer rules; these stand in for it where it is not loaded.",
         *(rf"\providecommand{{\{rule}}}{{\hline}}" for rule in ("toprule", "midrule", "bottomrule")),
+        r"% \usepackage{graphicx} scales a table that is wider than the text; without it, it stays as wide as it is.",
+        _LATEX_FIT,
         r"\begin{table}",
-        r"\centering",
+        r"\centering\small\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{caption}}}",
         r"\medskip",
-        rf"\begin{{tabular}}{{{''.join('l' if column.is_text else 'r' for column in table.columns)}}}",
+        r"\fittoline{",
+        rf"\begin{{tabular}}{{{''.join(map(_latex_alignment, table.columns))}}}",
         r"\toprule",
         _latex_line(latex_text(column.heading) for column in table.columns),
         r"\midrule",
         *body,
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}}",
+        *_latex_notes(table.footnotes),
         r"\end{table}",
         "",
     ]
@@ -230,6 +239,23 @@ def _emphasise(forms: Mapping[str, str], cell: TableCell, escape: Callable[[str]
 
 def _markdown_line(texts: Iterable[str]) -> str:
     return f"| {' | '.join(texts)} |"
+
+
+def _latex_alignment(column: TableColumn) -> str:
+    """Sentences fill half a line and wrap; other texts are flush left, numbers flush right."""
+    return r"p{0.5\linewidth}" if column.wraps else "l" if column.is_text else "r"
+
+
+def _latex_cell(column: TableColumn, cell: TableCell) -> str:
+    """A cell, ragged where it wraps: narrow lines have no room to be filled."""
+    text = _emphasise(_LATEX, cell, latex_text)
+    return rf"{{\raggedright {text}\par}}" if column.wraps else text
+
+
+def _latex_notes(footnotes: Iterable[str]) -> list[str]:
+    """Notes below a table, small and as wide as the text."""
+    notes = " ".join(map(latex_text, footnotes))
+    return [r"\par\medskip", rf"\parbox{{\linewidth}}{{\footnotesize {notes}}}"] if notes else []
 
 
 def _latex_line(texts: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from equimetric.evaluation.metrics.utility_curves import group_size
 from equimetric.evaluation.threshold_profile import ThresholdProfile
 from equimetric.runs.profile import CertifiedPoint
 
-__all__ = ["all_classes", "method_thresholds", "pack_counts", "pack_shares"]
+__all__ = ["all_classes", "method_thresholds", "pack_counts", "pack_shares", "with_certified"]
 
 SHARE_STEPS = 65535
 """Shares are sent as whole numbers of two bytes: to 8·10⁻⁶."""
-NAMED_CLASSES = 5
+LISTED_PER_WORST = 5
+"""Classes of the best and the worst tenth that are named, for each class of lowest utility that is shown."""
 GROUP_SHARE = 0.1
 DENSITY_BINS = 48
 
@@ -35,9 +37,12 @@ def method_thresholds(
     """One method at every threshold: overall counts, quantiles of the rates of classes, and the worst classes.
 
     `names` are those of the classes; one that it lacks is called by its number. There are `levels` quantiles, evenly
-    spaced, and `worst` classes.
+    spaced, and `worst` classes. The certified threshold is one of the thresholds where its counts are known.
     """
-    utility, consistency = profile.utility, profile.consistency
+    # Consistency is over evenly spaced thresholds, without the certified one.
+    consistency = profile.consistency
+    profile, _ = with_certified(profile, certified)
+    utility = profile.utility
     order = np.argsort(consistency.mean_utility, kind="stable")
     group = group_size(GROUP_SHARE, len(order))
     called = [printable(names.get(int(number), str(number))) for number in profile.numbers]
@@ -63,7 +68,7 @@ def method_thresholds(
         "groups": {
             kind: {
                 "classes": group,
-                "named": [called[place] for place in members[:NAMED_CLASSES]],
+                "named": [called[place] for place in members[: LISTED_PER_WORST * worst]],
                 "mean": round_list(utility[members].mean(axis=0)),
             }
             for kind, members in (("worst", order[:group]), ("best", order[::-1][:group]))
@@ -71,6 +76,21 @@ def method_thresholds(
         "worst": [one_class(profile, int(place), called[place]) for place in order[:worst]],
         "certified": None if certified is None else describe_certificate(certified),
     }
+
+
+def with_certified(profile: ThresholdProfile, certified: CertifiedPoint | None) -> tuple[ThresholdProfile, int | None]:
+    """The profile with the certified threshold among its thresholds, and its place; None where it has no counts."""
+    counts = None if certified is None else certified.counts
+    if counts is None or not np.array_equal(counts.numbers, profile.numbers):
+        return profile, None
+    # Before a threshold of the same value, which accepts pairs at its own distance, too.
+    place = int(np.searchsorted(profile.thresholds, counts.thresholds[0]))
+    inserted = {
+        name: np.insert(getattr(profile, name), place, getattr(counts, name)[..., 0], axis=-1)
+        for name in ("thresholds", "positive", "negative", "class_positive", "class_negative")
+    }
+    first, last = profile.calibration
+    return replace(profile, **inserted, calibration=(first + (place <= first), last + (place < last))), place
 
 
 def one_class(profile: ThresholdProfile, place: int, name: str) -> dict[str, Any]:
@@ -84,9 +104,13 @@ def one_class(profile: ThresholdProfile, place: int, name: str) -> dict[str, Any
     }
 
 
-def all_classes(profile: ThresholdProfile, names: Mapping[int, str], stride: int) -> dict[str, Any]:
-    """The accepted pairs of all classes at every `stride`-th threshold, compressed."""
+def all_classes(
+    profile: ThresholdProfile, names: Mapping[int, str], stride: int, certified: CertifiedPoint | None = None
+) -> dict[str, Any]:
+    """The accepted pairs of all classes at every `stride`-th threshold and at the certified one, compressed."""
+    profile, place = with_certified(profile, certified)
     kept = np.arange(0, len(profile.thresholds), stride)
+    kept = kept if place is None else np.union1d(kept, [place])
     return {
         "kept": kept.tolist(),
         "names": [printable(names.get(int(number), str(number))) for number in profile.numbers],
@@ -108,7 +132,7 @@ def density(utility: NDArray[np.float64]) -> dict[str, Any]:
 
 def describe_certificate(point: CertifiedPoint) -> dict[str, Any]:
     """The certificate as plain types; a missing bound is None."""
-    return {name: None if math.isnan(value) else value for name, value in vars(point).items()}
+    return {name: None if math.isnan(value) else value for name, value in point.numbers.items()}
 
 
 def pack_shares(values: NDArray[np.float64]) -> str:

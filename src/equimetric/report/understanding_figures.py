@@ -13,7 +13,7 @@ from equimetric.explain.mining import mining_sketch
 from equimetric.explain.planes import digit_planes
 from equimetric.explain.sphere import negative_distances, sphere_density
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.palette import PALETTE, line_styles
+from equimetric.report.palette import PALETTE, WORD_COLOURS, line_styles
 
 __all__ = ["mining_figure", "pads_figure", "plane_figures", "selection_figure", "sphere_figure"]
 
@@ -90,7 +90,7 @@ def draw_selections() -> Any:
         "distance:Q",
         "distance of the negative",
         "share:Q",
-        "share of the negatives taken (%)",
+        "share of those taken (%)",
     )
 
 
@@ -107,7 +107,7 @@ def lines(alt: Any, values: list[dict[str, Any]], names: Sequence[str], field: s
             color=alt.Color(
                 f"{field}:N",
                 scale=alt.Scale(domain=list(names), range=[look[name].colour for name in names]),
-                legend=alt.Legend(columns=3, symbolType="stroke", symbolStrokeWidth=3),
+                legend=alt.Legend(columns=2, symbolType="stroke", symbolStrokeWidth=3, symbolSize=300),
             ),
             strokeDash=alt.StrokeDash(
                 f"{field}:N", scale=alt.Scale(domain=list(names), range=[list(look[name].dash) for name in names])
@@ -204,7 +204,7 @@ def draw_plane(plane: Any) -> Any:
             x=alt.X("x:Q", title="first coordinate", scale=alt.Scale(domain=[-0.8, 4.8])),
             y=alt.Y("y:Q", title="second coordinate", scale=alt.Scale(domain=[-0.8, 1.8])),
             text="digit:N",
-            color=alt.Color("digit:N", scale=alt.Scale(range=list(PALETTE)), legend=None),
+            color=alt.Color("digit:N", scale=alt.Scale(range=list(WORD_COLOURS)), legend=None),
         )
         .properties(width="container", height=200)
     )
@@ -252,5 +252,11 @@ def draw_mining(epsilon: float) -> Any:
     )
     base = alt.Chart(alt.Data(values=bounds)).encode(x=x)
     rules = base.mark_rule(strokeWidth=1.8, strokeDash=[5, 3]).encode(color=colour)
-    words = base.mark_text(align="left", dx=5, dy=-32, fontSize=11).encode(y=y, text="words:N", color=colour)
-    return alt.layer(rules, points, words).properties(width="container", height=150)
+    # Words stand on the side of their bound that has more room.
+    words = [
+        base.transform_filter(f"datum.cosine {side}")
+        .mark_text(align=align, dx=dx, dy=-32, fontSize=11)
+        .encode(y=y, text="words:N")
+        for side, align, dx in (("<= 0.5", "left", 5), ("> 0.5", "right", -5))
+    ]
+    return alt.layer(rules, points, *words).properties(width="container", height=150)

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from equimetric.errors import EquimetricError
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import PairDistances, pair_distances
 from equimetric.evaluation.result import Evaluation
-from equimetric.evaluation.threshold_profile import ThresholdProfile, profile_distances
+from equimetric.evaluation.threshold_profile import ThresholdProfile, count_pairs, profile_distances
 from equimetric.geometry import unit
 from equimetric.runs.configuration import EvaluationConfig
 from equimetric.runs.evaluation import LabelledEmbeddings
@@ -43,6 +43,7 @@ class CertifiedPoint:
     threshold   pairs closer than it are accepted; a negated score where a cohort normalises
     far, frr    rates of all pairs
     far_bound, frr_bound  upper bounds for new classes, of 95 % confidence; NaN where there is none
+    counts      accepted pairs at the threshold; None of a run whose version did not store them
     """
 
     target_far: float
@@ -51,6 +52,12 @@ class CertifiedPoint:
     frr: float
     far_bound: float
     frr_bound: float
+    counts: ThresholdProfile | None = field(default=None, compare=False)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """All but the counts, by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "counts"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +93,12 @@ class RunProfile:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Plain arrays for storage."""
         arrays: dict[str, NDArray[Any]] = {}
-        for name, profile in (("thresholds", self.thresholds), ("plain", self.plain)):
+        counts = None if self.certified is None else self.certified.counts
+        for name, profile in (("thresholds", self.thresholds), ("plain", self.plain), ("at_certified", counts)):
             if profile is not None:
                 arrays |= {f"{name}.{key}": array for key, array in profile.arrays().items()}
         if self.certified is not None:
-            arrays |= {f"certified.{key}": np.asarray(value) for key, value in asdict(self.certified).items()}
+            arrays |= {f"certified.{key}": np.asarray(value) for key, value in self.certified.numbers.items()}
         if self.nearest is not None:
             arrays["nearest"] = self.nearest
         if self.map is not None:
@@ -104,13 +112,15 @@ class RunProfile:
         def part(name: str) -> dict[str, NDArray[Any]]:
             return {key.partition(".")[2]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
-        profiles = {
-            name: ThresholdProfile.from_arrays(values) for name in ("thresholds", "plain") if (values := part(name))
-        }
-        certified, places = part("certified"), part("map")
+        def profile(name: str) -> ThresholdProfile | None:
+            values = part(name)
+            return ThresholdProfile.from_arrays(values) if values else None
+
+        numbers, places = {key: float(value) for key, value in part("certified").items()}, part("map")
         return cls(
-            **profiles,
-            certified=CertifiedPoint(**{key: float(value) for key, value in certified.items()}) if certified else None,
+            thresholds=profile("thresholds"),
+            plain=profile("plain"),
+            certified=CertifiedPoint(**numbers, counts=profile("at_certified")) if numbers else None,
             nearest=arrays.get("nearest"),
             map=EmbeddingMap(**places) if places else None,
         )
@@ -146,8 +156,9 @@ def certify(distances: PairDistances) -> CertifiedPoint | None:
             continue
         point = operating_point(distances, target.threshold(distances))
         bounds = bound_new_classes(class_counts(distances, point.threshold), CONFIDENCE)
-        new_class_bounds = (math.nan if bound is None else bound for bound in (bounds.far, bounds.frr))
-        return CertifiedPoint(far, point.threshold, point.far, 1 - point.tar, *new_class_bounds)
+        far_bound, frr_bound = (math.nan if bound is None else bound for bound in (bounds.far, bounds.frr))
+        counts = count_pairs(distances, np.asarray([point.threshold]), (0, 1), strictly_below=True)
+        return CertifiedPoint(far, point.threshold, point.far, 1 - point.tar, far_bound, frr_bound, counts)
     return None
 
 

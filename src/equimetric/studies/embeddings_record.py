@@ -29,6 +29,8 @@ class EmbeddingsRecord:
         image: row → image (C, H, W) uint8, where images are at hand.
         facts: further facts in words: file, size, fingerprint.
         profile: rates of every threshold, where computed.
+        per_query: `index`, `labels`, `neighbours` and scores of every vector as a query, where they are known.
+        commands: what measures the same again.
     """
 
     name: str
@@ -42,6 +44,8 @@ class EmbeddingsRecord:
     image: Callable[[int], NDArray[np.uint8]] | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     profile: RunProfile | None = None
+    per_query: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.embeddings.ndim != 2 or self.labels.shape != self.embeddings.shape[:1]:

@@ -7,19 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from equimetric.configuration import to_toml
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import evaluate
-from equimetric.evaluation.engine.inputs import prepare_sets
-from equimetric.evaluation.engine.pair_distances import pair_distances
-from equimetric.evaluation.files import read_embeddings
-from equimetric.evaluation.threshold_profile import profile_distances
-from equimetric.file_hashes import hash_file
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.profile import RunProfile, certify
+from equimetric.studies.embeddings_file import load_embeddings_record
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.gallery import galleries
 from equimetric.studies.narrative import choose_table_metrics, describe_conditions
@@ -29,9 +20,6 @@ from equimetric.studies.records import PLAIN, RunRecord, StudyRecord
 from equimetric.studies.store import count_test_accesses, find_images, is_study, load_study, read_environment
 
 __all__ = ["load_embeddings_record", "load_record", "load_run_record"]
-
-METRICS = ("recall@1", "r_precision", "map@r", "auc", "eer", "opis")
-"""Metrics that a report measures of embeddings alone."""
 
 
 def load_record(
@@ -127,40 +115,3 @@ def load_run_record(folder: Path) -> StudyRecord:
         profiles=load_profiles([(config.method, config.seed, folder)]),
         images=None if dataset is None else study_images(dataset),
     )
-
-
-def load_embeddings_record(file: Path, labels: Path | None = None) -> EmbeddingsRecord:
-    """The embeddings of a file with the metrics and thresholds of a report; each costs a scan."""
-    arrays = read_embeddings(file, labels)
-    if "gallery_embeddings" in arrays:
-        raise EquimetricError(f"{str(file)!r} has a separate gallery; a report takes one set of labelled embeddings")
-    item_labels = np.asarray(arrays["labels"])
-    if item_labels.ndim != 1:
-        raise EquimetricError(f"{str(file)!r} has several labels for an item; a report takes one label each")
-    result = evaluate(arrays["embeddings"], item_labels, metrics=list(METRICS))
-    names, ids = np.unique(item_labels, return_inverse=True)
-    return EmbeddingsRecord(
-        name=file.name,
-        title=f"Embeddings {file.stem}",
-        embeddings=np.asarray(arrays["embeddings"], dtype=np.float32),
-        labels=ids.astype(np.int64),
-        class_names=dict(enumerate(map(str, names.tolist()))),
-        metrics={name: float(result[name]) for name in METRICS},
-        facts={
-            "File": file.name,
-            "Vectors": f"{len(item_labels):,} of {arrays['embeddings'].shape[1]:,} dimensions",
-            "Classes": f"{len(names):,}",
-            "Geometry": "cosine",
-            "SHA-256": hash_file(file),
-        },
-        profile=profile_thresholds(arrays["embeddings"], ids),
-    )
-
-
-def profile_thresholds(embeddings: NDArray[Any], labels: NDArray[Any]) -> RunProfile | None:
-    """The rates of every threshold, and a certificate; None where too few classes have pairs."""
-    try:
-        distances = pair_distances(prepare_sets(embeddings, labels))
-        return RunProfile(profile_distances(distances), certified=certify(distances))
-    except EquimetricError:
-        return None

@@ -38,7 +38,7 @@ class Column:
 
     def number(self, value: float) -> str:
         """A value of this metric in the column's unit and precision."""
-        return f"{value * self.scale:.{self.decimals}f}"
+        return f"{value * self.scale:.{self.decimals}f}".replace("-", "−")
 
     @property
     def scale(self) -> float:
@@ -131,7 +131,8 @@ class ComparisonTable:
             return _MISSING
         column = self.columns[0]
         verdict = "equal" if row.verdict.verdict == "practically equal" else row.verdict.verdict
-        return f"{verdict} {row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
+        difference = f"{row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
+        return f"{verdict} {difference}".replace("-", "−")
 
     def _cell_text(self, column: Column, cell: Cell | None, row: Row) -> str:
         if cell is None:

@@ -49,11 +49,14 @@
     return { wins, losses, equal: values.length - wins - losses };
   };
 
+  /** What differences are in: percentages differ by points. */
+  const unit = (data) => (data.scale === 100 ? ", points" : "");
+
   const fillTable = (container, data, classes, a, b) => {
     const shown = (value, sign = false) => number(data.scale * value, data.decimals, sign);
     const heading = element("tr", {}, [
       element("th", { scope: "col" }, "Class"),
-      ...["Queries", "A", "B", "A − B"].map((name) => element("th", { scope: "col", class: "number" }, name)),
+      ...["Queries", "A", "B", `A − B${unit(data)}`].map((name) => element("th", { scope: "col", class: "number" }, name)),
     ]);
     const rows = classes.map((one) =>
       element("tr", {}, [
@@ -84,7 +87,7 @@
   };
 
   /** Each query with its scores, and what both methods retrieve. */
-  const fillQueries = (container, data, indices, methods, scores) => {
+  const fillQueries = (container, data, indices, methods, scores, inAll) => {
     const shown = (value) => number(data.scale * value, data.decimals);
     const items = indices.map((one) => {
       const { query, row } = data.queries.shown[one];
@@ -98,7 +101,8 @@
         element("div", {}, [strip(data.queries, `A ${a}`, methods[0], one), strip(data.queries, `B ${b}`, methods[1], one)]),
       ]);
     });
-    container.replaceChildren(...(items.length ? items : [element("li", { class: "empty" }, "none")]));
+    const none = inAll ? `none of the ${data.queries.shown.length} queries shown; ${inAll.toLocaleString("en")} in all` : "none";
+    container.replaceChildren(...(items.length ? items : [element("li", { class: "empty" }, none)]));
   };
 
   const compareQueries = (data, first, second) => {
@@ -114,8 +118,18 @@
     const wanted = document.getElementById("compare-query-wins");
     if (wanted) {
       const [better, worse] = extremes(shown.map(({ query }) => a[query] - b[query]), LISTED);
-      fillQueries(wanted, data, better, [first, second], [a, b]);
-      fillQueries(document.getElementById("compare-query-losses"), data, worse, [first, second], [a, b]);
+      fillQueries(wanted, data, better, [first, second], [a, b], wins);
+      fillQueries(document.getElementById("compare-query-losses"), data, worse, [first, second], [a, b], losses);
+    }
+  };
+
+  /** The caption and the description of the histogram name the methods that are chosen. */
+  const describeFigure = (data, first, second) => {
+    const figure = document.getElementById("figure-compare");
+    const caption = figure?.querySelector("figcaption");
+    if (caption) {
+      caption.textContent = `A = ${first}, B = ${second}: ${data.caption}`;
+      figure.querySelector(".canvas").setAttribute("aria-label", `${data.description}: ${first} (A) less ${second} (B).`);
     }
   };
 
@@ -135,6 +149,7 @@
     if (data.queries) {
       compareQueries(data, first, second);
     }
+    describeFigure(data, first, second);
     const view = await equimetric.view("compare");
     const values = binDifferences(differences.map((value) => data.scale * value));
     await view?.data("differences", values).runAsync();
@@ -146,10 +161,18 @@
       return;
     }
     const [first, second] = ["compare-first", "compare-second"].map((name) => document.getElementById(name));
-    const update = async () => {
+    let chosen = [first.value, second.value];
+    const update = async ({ target }) => {
+      // A method beside itself says nothing: the two change places.
+      if (first.value === second.value) {
+        const [other, place] = target === first ? [second, 0] : [first, 1];
+        other.value = chosen[place];
+      }
+      chosen = [first.value, second.value];
       await compare(data, first.value, second.value);
       equimetric.announce(`${first.value} compared with ${second.value}`);
     };
+    first.form.hidden = false;
     first.addEventListener("change", update);
     second.addEventListener("change", update);
     compare(data, first.value, second.value);

@@ -4,8 +4,9 @@
 {
   const { element } = equimetric;
   const SHARE_STEPS = 65535;
-  const WIDTH = 560, HEIGHT = 300;
-  const MARGIN = { left: 48, right: 12, top: 10, bottom: 40 };
+  const WIDTH = 560, HEIGHT = 320;
+  const MARGIN = { left: 48, right: 12, top: 26, bottom: 54 };
+  const NAMED = 5, MATCHES = 5;
   const svg = (tag, attributes, children = []) => element(tag, attributes, children, "svg");
 
   /** The bytes behind base64. */
@@ -55,12 +56,17 @@
     return best;
   };
 
-  const percent = (value) => {
-    const shown = 100 * value;
-    const decimals = shown === 0 || shown >= 10 ? 2 : shown >= 1 ? 3 : 4;
-    return `${shown.toFixed(decimals)} %`;
-  };
+  /** A share in percent, with three significant figures. */
+  const inPercent = (share) => (share === 0 ? "0" : (100 * share).toPrecision(3));
+  const percent = (share) => `${inPercent(share)} %`;
   const showThreshold = (method, index) => equimetric.number((method.scored ? -1 : 1) * method.thresholds[index], 4);
+
+  /** The places of the names that hold some words in small letters, the same name first. */
+  const findNames = (names, words) => {
+    const small = names.map((name) => name.toLowerCase());
+    const found = [...small.keys()].filter((place) => small[place].includes(words));
+    return found.sort((one, other) => (small[other] === words) - (small[one] === words) || one - other);
+  };
 
   /** The rates of one class that is shipped with its counts. */
   const ratesOf = (one, index) => {
@@ -92,7 +98,7 @@
 
     choose(name) {
       this.name = name;
-      this.lookedUpClass = null;
+      this.lookedUp = [];
       this.classTable = null;
       const { method } = this;
       this.far = method.negative.map((count) => count / method.negatives);
@@ -147,23 +153,21 @@
       this.search = element("input", { type: "search", id: `explorer-class-${this.side}`, list: `explorer-classes-${this.side}`, placeholder: "name of a class" });
       this.list = element("datalist", { id: `explorer-classes-${this.side}` });
       this.search.addEventListener("input", () => this.lookUpClass(this.search.value));
-      const names = (kind) => {
-        const { classes, named } = method.groups[kind];
-        return `${named.join(", ")}${classes > named.length ? ` and ${classes - named.length} more` : ""}`;
-      };
+      this.figure = element("div");
+      this.found = element("span", { role: "status" });
       this.root.replaceChildren(
-        element("p", { class: "controls" }, [element("label", { for: select.id }, `Method ${this.side}`), select]),
-        this.draw(),
-        element("p", { class: "fan-keys" }, [
-          element("span", { class: "fan-key fan-best" }, `best 10 %: ${names("best")}`),
-          element("span", { class: "fan-key fan-worst" }, `worst 10 %: ${names("worst")}`),
-          element("span", { class: "fan-key fan-mean" }, `mean of ${method.classes} classes, shaded ± one standard deviation; OPIS ${(1e3 * method.opis).toFixed(2)} ×10⁻³ is its mean square in the calibration range`),
+        ...(select.options.length < 2 ? [] : [element("p", { class: "controls chooser" }, [element("label", { for: select.id }, `Method ${this.side}`), select])]),
+        this.figure,
+        element("div", { class: "fan-keys" }, [
+          this.groupKey("best"),
+          this.groupKey("worst"),
+          element("div", { class: "fan-key fan-mean" }, `mean of ${method.classes} classes, shaded ± one standard deviation; OPIS ${(1e3 * method.opis).toFixed(2)} ×10⁻³ is its mean square in the calibration range`),
         ]),
         element("table", { class: "threshold-values" }, [element("caption", {}, "At this threshold"), this.table]),
-        element("p", { class: "controls", hidden: true, id: `explorer-search-${this.side}` }, [element("label", { for: this.search.id }, "Look up a class"), this.search, this.list]),
-        element("div", { class: "scroll", role: "region", "aria-label": `Classes of method ${this.side}`, tabindex: "0" }, element("table", { class: "threshold-classes" }, [
-          element("caption", {}, `The ${method.worst.length} classes of lowest utility in the calibration range`),
-          element("thead", {}, element("tr", {}, ["Class", "FAR", "FRR", "Utility"].map((title, i) => element("th", { scope: "col", class: i ? "number" : null }, title)))),
+        element("p", { class: "controls", hidden: true, id: `explorer-search-${this.side}` }, [element("label", { for: this.search.id }, "Look up a class"), this.search, this.list, this.found]),
+        element("div", { class: "scroll", role: "region", "aria-label": select.options.length < 2 ? "Classes" : `Classes of method ${this.side}`, tabindex: "0" }, element("table", { class: "threshold-classes" }, [
+          element("caption", {}, `The ${method.worst.length} classes of lowest mean utility over the calibration range, lowest first; values at this threshold`),
+          element("thead", {}, element("tr", {}, ["Class", "FAR %", "FRR %", "Utility"].map((title, i) => element("th", { scope: "col", class: i ? "number" : null }, title)))),
           this.worst,
         ])),
       );
@@ -176,6 +180,26 @@
       this.rows = method.worst.map((one) => this.classRow(one));
       this.worst.append(...this.rows.map((row) => row.root));
       this.fillClassList();
+      this.redraw();
+    }
+
+    /** The figure at the width that it has, so that its words keep their size. */
+    redraw() {
+      const width = Math.max(240, this.figure.clientWidth || WIDTH);
+      this.width = width;
+      this.figure.replaceChildren(this.draw());
+      this.move(this.index);
+    }
+
+    /** What a line of the figure is the mean of: some names, and the others behind a click. */
+    groupKey(kind) {
+      const { classes, named } = this.method.groups[kind];
+      const [first, rest, unnamed] = [named.slice(0, NAMED), named.slice(NAMED), classes - named.length];
+      const others = element("details", {}, [
+        element("summary", {}, `and ${classes - first.length} more`),
+        `${rest.join(", ")}${unnamed ? ` and ${unnamed} others` : ""}`,
+      ]);
+      return element("div", { class: `fan-key fan-${kind}` }, [`${kind} 10 %: ${first.join(", ")}`, ...(rest.length ? [" ", others] : [])]);
     }
 
     classRow(one) {
@@ -191,18 +215,16 @@
       }
     }
 
-    /** Show one more class, by its name, above the worst. */
-    lookUpClass(name) {
-      if (this.lookedUpClass) {
-        this.lookedUpClass.root.remove();
-        this.lookedUpClass = null;
-      }
-      const classIndex = this.classTable ? this.classTable.names.indexOf(name) : -1;
-      if (classIndex >= 0) {
-        this.lookedUpClass = this.classRow({ name, classIndex });
-        this.lookedUpClass.root.classList.add("picked");
-        this.worst.prepend(this.lookedUpClass.root);
-      }
+    /** Show the classes whose names hold the words, above the worst. */
+    lookUpClass(words) {
+      this.lookedUp.forEach((row) => row.root.remove());
+      const wanted = words.trim().toLowerCase();
+      const matches = wanted && this.classTable ? findNames(this.classTable.names, wanted) : [];
+      const { length } = matches;
+      this.found.textContent = wanted && !length ? "no such class" : length > MATCHES ? `${MATCHES} of ${length} classes shown` : "";
+      this.lookedUp = matches.slice(0, MATCHES).map((classIndex) => this.classRow({ name: this.classTable.names[classIndex], classIndex }));
+      this.lookedUp.forEach((row) => row.root.classList.add("picked"));
+      this.worst.prepend(...this.lookedUp.map((row) => row.root));
       this.move(this.index);
     }
 
@@ -219,7 +241,7 @@
       const { thresholds } = this.method;
       const first = thresholds[0], last = thresholds[thresholds.length - 1];
       const share = (thresholds[index] - first) / (last - first);
-      return MARGIN.left + (this.method.scored ? 1 - share : share) * (WIDTH - MARGIN.left - MARGIN.right);
+      return MARGIN.left + (this.method.scored ? 1 - share : share) * (this.width - MARGIN.left - MARGIN.right);
     }
 
     y(value) {
@@ -234,7 +256,7 @@
       const [from, to] = [method.calibration[0], method.calibration[1] - 1].map(x);
       const label = `Utility of the classes of ${this.name} against the threshold. The values at the chosen threshold are in the table below.`;
       const shaded = method.mean.map((mean, i) => [Math.max(0, mean - method.deviation[i]), Math.min(1, mean + method.deviation[i])]);
-      const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "fan" }, [
+      const drawing = svg("svg", { viewBox: `0 0 ${this.width} ${HEIGHT}`, width: this.width, height: HEIGHT, role: "img", "aria-label": label, class: "fan" }, [
         svg("rect", { class: "fan-range", x: Math.min(from, to), y: MARGIN.top, width: Math.abs(to - from), height: HEIGHT - MARGIN.top - MARGIN.bottom }),
         svg("g", { class: "fan-density" }, this.densityCells()),
         svg("path", { class: "fan-whole", d: band(x, y, this.row("utility", 0), this.row("utility", 100)) }),
@@ -250,7 +272,8 @@
         if (at !== null) {
           drawing.append(
             svg("line", { class: "fan-certified", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
-            svg("text", at > WIDTH / 2 ? { class: "fan-words", x: at - 4, y: MARGIN.top + 10, "text-anchor": "end" } : { class: "fan-words", x: at + 4, y: MARGIN.top + 10 }, `certified at FAR ${100 * method.certified.target_far} %`),
+            // Above the grid and the curves, which would strike it through.
+            svg("text", { class: "fan-words", x: Math.min(Math.max(at, MARGIN.left + 60), this.width - 90), y: 14, "text-anchor": "middle" }, `certified: target FAR ${+(100 * method.certified.target_far).toPrecision(3)} %`),
           );
         }
       }
@@ -263,7 +286,7 @@
     atThreshold(threshold) {
       const { thresholds, scored } = this.method;
       const share = (threshold - thresholds[0]) / (thresholds[thresholds.length - 1] - thresholds[0]);
-      return share < 0 || share > 1 ? null : MARGIN.left + (scored ? 1 - share : share) * (WIDTH - MARGIN.left - MARGIN.right);
+      return share < 0 || share > 1 ? null : MARGIN.left + (scored ? 1 - share : share) * (this.width - MARGIN.left - MARGIN.right);
     }
 
     /** Cells that are darker where more curves pass. */
@@ -288,16 +311,18 @@
       const parts = [];
       for (let i = 0; i <= 4; i++) {
         const y = this.y(i / 4);
-        parts.push(svg("line", { class: "fan-grid", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: y, y2: y }),
+        parts.push(svg("line", { class: "fan-grid", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: y, y2: y }),
           svg("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" }, (i / 4).toFixed(2)));
         const { thresholds, scored } = this.method;
         const value = thresholds[0] + ((scored ? 4 - i : i) / 4) * (thresholds[last] - thresholds[0]);
-        parts.push(svg("text", { x: MARGIN.left + (i / 4) * (WIDTH - MARGIN.left - MARGIN.right), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" },
+        parts.push(svg("text", { x: MARGIN.left + (i / 4) * (this.width - MARGIN.left - MARGIN.right), y: HEIGHT - MARGIN.bottom + 16, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" },
           equimetric.number((scored ? -1 : 1) * value, 2)));
       }
-      const words = this.method.scored ? "threshold of the score" : "threshold of the distance (unit vectors: 0 to 2)";
-      parts.push(svg("text", { x: (MARGIN.left + WIDTH) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, `${words}; grey: calibration range`),
-        svg("text", { x: 12, y: HEIGHT / 2 - 14, "text-anchor": "middle", transform: `rotate(-90 12 ${HEIGHT / 2 - 14})` }, "utility of a class"));
+      const words = this.method.scored ? "threshold of the score" : "distance threshold (unit vectors: 0 to 2)";
+      const middle = (MARGIN.left + this.width) / 2, centre = (MARGIN.top + HEIGHT - MARGIN.bottom) / 2;
+      parts.push(svg("text", { x: middle, y: HEIGHT - 20, "text-anchor": "middle" }, words),
+        svg("text", { x: middle, y: HEIGHT - 5, "text-anchor": "middle" }, "grey: calibration range"),
+        svg("text", { x: 12, y: centre, "text-anchor": "middle", transform: `rotate(-90 12 ${centre})` }, "utility of a class"));
       return parts;
     }
 
@@ -317,10 +342,10 @@
       cells.classFar.textContent = `${percent(this.quantile("far", 50, index))}, ${percent(this.quantile("far", 90, index))}`;
       cells.classFrr.textContent = `${percent(this.quantile("frr", 50, index))}, ${percent(this.quantile("frr", 90, index))}`;
       cells.utility.textContent = `${method.mean[index].toFixed(3)} ± ${method.deviation[index].toFixed(3)}`;
-      for (const row of [...this.rows, ...(this.lookedUpClass ? [this.lookedUpClass] : [])]) {
+      for (const row of [...this.rows, ...this.lookedUp]) {
         const rates = row.one.classIndex === undefined ? ratesOf(row.one, index) : this.classRates(row.one.classIndex, index);
-        row.cells[0].textContent = percent(rates.far);
-        row.cells[1].textContent = percent(rates.frr);
+        row.cells[0].textContent = inPercent(rates.far);
+        row.cells[1].textContent = inPercent(rates.frr);
         row.cells[2].textContent = rates.utility.toFixed(3);
       }
     }
@@ -337,10 +362,10 @@
     const panels = shown.map((name, i) => new Panel(values, "AB"[i], name));
     const slider = element("input", { type: "range", id: "explorer-threshold", min: 0, step: 1 });
     const link = element("select", { id: "explorer-link" }, [
-      element("option", { value: "far" }, "where its false accept rate is the same"),
-      element("option", { value: "threshold" }, "at the same threshold"),
+      element("option", { value: "far" }, "nearest step to the same false accept rate"),
+      element("option", { value: "threshold" }, "nearest step to the same threshold"),
     ]);
-    const jump = element("button", { type: "button", id: "explorer-certified" }, "Go to the certified threshold");
+    const jump = element("button", { type: "button", id: "explorer-certified" });
 
     const update = () => {
       const [first, second] = panels;
@@ -358,6 +383,9 @@
       slider.max = method.thresholds.length - 1;
       slider.value = Math.round((method.calibration[0] + method.calibration[1] - 1) / 2);
       jump.hidden = !method.certified;
+      // Runs of older versions have no counts at the certified threshold itself.
+      const exact = method.thresholds.includes(method.certified?.threshold);
+      jump.textContent = exact ? "Go to the certified threshold" : "Go to the nearest step to the certified threshold";
       update();
     };
     panels.forEach((panel, i) => {
@@ -372,12 +400,14 @@
     });
     app.append(
       element("p", { class: "controls threshold-controls" }, [
-        element("label", { for: slider.id }, "Threshold of A"), slider, jump,
+        element("label", { for: slider.id }, panels.length > 1 ? "Threshold of A" : "Threshold"), slider, jump,
         ...(panels.length > 1 ? [element("span", { class: "together" }, [element("label", { for: link.id }, "B is shown"), link])] : []),
       ]),
       element("div", { class: "threshold-panels" }, panels.map((panel) => panel.root)),
     );
     app.hidden = false;
+    panels.forEach((panel) => panel.redraw());
+    window.addEventListener("resize", () => panels.filter((panel) => panel.width !== Math.max(240, panel.figure.clientWidth)).forEach((panel) => panel.redraw()));
     reset();
     equimetric.explorer = { panels, slider, update, link };
   };

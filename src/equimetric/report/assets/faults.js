@@ -3,7 +3,7 @@
 
 {
   const { element } = equimetric;
-  const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+  const COLOURS = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
   const SIDE = 1000;
   const svg = (tag, attributes, children = []) => element(tag, attributes, children, "svg");
 
@@ -42,7 +42,7 @@
   const chooser = (id, label, names, onchange) => {
     const select = element("select", { id }, names.map((name) => element("option", { value: name }, name)));
     select.addEventListener("change", () => onchange(select.value));
-    return element("p", { class: "controls" }, [element("label", { for: id }, label), select]);
+    return element("p", { class: "controls chooser" }, [element("label", { for: id }, label), select]);
   };
 
   /** The galleries of one method at a time. */
@@ -75,6 +75,7 @@
         const same = values.names[rows[i]] === own;
         dot.setAttribute("r", i === chosen ? 15 : same ? 11 : 6);
         dot.setAttribute("opacity", same ? 1 : 0.28);
+        dot.classList.toggle("chosen", i === chosen);
       });
       drawing.append(dots[chosen]);
       side.replaceChildren(picture(values, row, "test image"), element("span", {}, own));

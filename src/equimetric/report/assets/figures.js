@@ -4,8 +4,42 @@
 {
   const OPTIONS = { ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true } };
 
+  const LEGENDS = ["color", "shape", "strokeDash"];
+  const LETTER = 6.6, SYMBOL = 38, AXIS = 90;
+
+  /** Words in lines of so many letters at most. */
+  const breakLines = (words, letters) =>
+    words.split(" ").reduce((lines, word) => {
+      const longer = `${lines.at(-1)} ${word}`;
+      return longer.length <= letters ? [...lines.slice(0, -1), longer] : [...lines, word];
+    }, [""]).map((line) => line.trim()).filter(Boolean);
+
+  /** Give a legend as many columns as its names leave room for, and a title that fits. */
+  const fitLegend = (channel, width) => {
+    const { legend, scale } = channel;
+    const names = Array.isArray(scale?.domain) ? scale.domain.filter((name) => typeof name === "string") : [];
+    if (typeof legend?.title === "string") {
+      legend.title = breakLines(legend.title, Math.floor((width - AXIS) / LETTER));
+    }
+    if (names.length && legend !== null) {
+      const room = width - AXIS;
+      const longest = LETTER * Math.max(...names.map((name) => name.length)) + SYMBOL;
+      const columns = Math.max(1, Math.min(legend?.columns ?? names.length, Math.floor(room / longest)));
+      channel.legend = { ...legend, columns, labelLimit: Math.max(80, room / columns - SYMBOL) };
+    }
+  };
+
+  /** The same for all legends of a specification. */
+  const fitLegends = (part, width) => {
+    if (part && typeof part === "object") {
+      LEGENDS.filter((name) => part.encoding?.[name]).forEach((name) => fitLegend(part.encoding[name], width));
+      Object.entries(part).filter(([name]) => !["data", "datasets"].includes(name)).forEach(([, inner]) => fitLegends(inner, width));
+    }
+  };
+
   /** Draw a specification into an element; returns the promise of its Vega view. */
   const draw = async (container, spec) => {
+    fitLegends(spec, container.clientWidth);
     const drawn = await window.vegaEmbed(container, spec, OPTIONS);
     // The label of the container describes the figure.
     container.querySelector("svg")?.setAttribute("aria-hidden", "true");
@@ -54,7 +88,7 @@
       }
     };
     idle(drawNext);
-    window.addEventListener("beforeprint", () => [...waiting].forEach(take));
+    equimetric.drawWaiting = () => [...waiting].forEach(take);
   };
 
   equimetric.draw = draw;

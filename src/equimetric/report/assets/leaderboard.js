@@ -24,6 +24,15 @@
     }
   };
 
+  /** Put the rows in the order that a heading claims, after values have changed. */
+  const sortAgain = (table) => {
+    const headings = [...table.tHead.rows[0].cells];
+    const column = headings.findIndex((heading) => heading.hasAttribute("aria-sort"));
+    if (column >= 0) {
+      sortRows(table, column, headings[column].dataset.sort, headings[column].getAttribute("aria-sort"));
+    }
+  };
+
   /** Make the headings buttons that sort. */
   const makeSortable = (table) => {
     const headings = [...table.tHead.rows[0].cells];
@@ -70,14 +79,18 @@
 
   /** Write the verdicts against one row into the table. */
   const judge = (table, verdicts, chosen) => {
-    document.getElementById("leaderboard-baseline").textContent = chosen;
+    document.querySelectorAll("#leaderboard .baseline-name").forEach((name) => (name.textContent = chosen));
     for (const row of table.querySelectorAll("tbody tr")) {
       const found = verdicts.against[chosen][row.dataset.row];
-      const [verdict, effect] = [row.querySelector(".verdict"), row.querySelector(".effect")];
-      verdict.textContent = found ? found.text : "–";
-      verdict.dataset.value = found ? found.difference : 0;
-      verdict.dataset.verdict = found ? found.verdict : "";
+      const [against, brief, effect] = ["against", "brief", "effect"].map((name) => row.querySelector(`.${name}`));
+      against.textContent = found ? found.text : "–";
+      against.dataset.value = found ? found.difference : 0;
+      brief.textContent = found ? found.brief : "";
+      for (const verdict of [against, brief]) {
+        verdict.dataset.verdict = found ? found.verdict : "";
+      }
       effect.textContent = found ? found.size : "–";
+      effect.title = found ? found.exact : "";
       effect.dataset.value = found ? found.effect : 0;
       row.classList.toggle("baseline-row", row.dataset.row === chosen);
     }
@@ -89,10 +102,25 @@
       choice.disabled = false;
       choice.addEventListener("change", () => {
         judge(table, verdicts, choice.value);
+        sortAgain(table);
         equimetric.announce(`verdicts are against ${choice.value}`);
       });
     }
     judge(table, verdicts, verdicts.baseline);
+  };
+
+  /** Fold the columns of lesser interest, and a button that shows them. */
+  const foldColumns = (table) => {
+    const button = document.getElementById("leaderboard-more");
+    const words = button.textContent;
+    const fold = (folded) => {
+      table.classList.toggle("folded", folded);
+      button.setAttribute("aria-expanded", String(!folded));
+      button.textContent = folded ? words : "Fewer columns";
+      equimetric.showEdges();
+    };
+    button.addEventListener("click", () => fold(!table.classList.contains("folded")));
+    fold(true);
   };
 
   /** Make the folders of runs links while the page lies where it was written; elsewhere they would lead nowhere. */
@@ -114,6 +142,7 @@
     }
     makeSortable(table);
     makeFilter(table);
+    foldColumns(table);
     linkRuns(table);
     if (verdicts.baseline !== null) {
       makeBaseline(table, verdicts);

@@ -8,7 +8,7 @@ from typing import Any
 
 from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.label_placement import LabelOffset, place_labels
+from equimetric.report.label_placement import LINE, LabelOffset, place_labels
 from equimetric.report.palette import PALETTE
 from equimetric.report.section import section
 from equimetric.studies.records import StudyRecord
@@ -20,6 +20,8 @@ ACCURACY_METRICS = ("recall@1", "precision@1")
 
 WIDTH, HEIGHT = 800, 340
 """Pixels of the plane where names are placed; a page that is wider has more room."""
+WITH_NAMES = "width < 560 ? 0 : 1"
+"""Opacity of names: on a phone they would cover one another, and the front is named above the figure."""
 LOGARITHMIC = 5.0
 """Ratio of the largest OPIS to the smallest from which the axis is logarithmic: a few methods that treat classes very
 unequally would press all others onto one line."""
@@ -47,8 +49,9 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
         lambda: draw_points(drawn),
         "Recall at 1 against OPIS of every method; the methods that no other beats in both are joined by a line.",
         "Recall@1, to the right is better, against OPIS, lower is better. Bars reach over the seeds. Filled: methods "
-        "that no other beats in both; the line is the front that they make. Hollow: the others. Names without "
-        "room are left out: point at the circle." + ("" if measured else " OPIS is that of the first seed."),
+        "that no other beats in both; the line is the front that they make. Hollow: the others, whose names are left "
+        "out where they have no room: point at the circle." + ("" if measured else " OPIS is that of the first seed."),
+        paper_width=WIDTH,
     )
     return {"figure": figure, "front": [point["method"] for point in drawn if point["front"]], "beside": beside}
 
@@ -112,9 +115,9 @@ def domain(points: Sequence[Mapping[str, Any]], name: str, logarithmic: bool = F
     """The ends of an axis: those of all ranges, and a little more."""
     low, high = min(point[f"{name}_low"] for point in points), max(point[f"{name}_high"] for point in points)
     if logarithmic:
-        factor = (high / low) ** 0.06
+        factor = (high / low) ** 0.09
         return low / factor, high * factor
-    margin = 0.06 * (high - low) or 0.5
+    margin = 0.09 * (high - low) or 0.5
     return low - margin, high + margin
 
 
@@ -133,7 +136,7 @@ def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelOffset, list[Mapp
         )
         for point in order
     ]
-    places = place_labels(pixels, WIDTH, HEIGHT)
+    places = place_labels(pixels, WIDTH, HEIGHT, needed=sum(point["front"] for point in points))
     groups: dict[LabelOffset, list[Mapping[str, Any]]] = {}
     for point, place in zip(order, places, strict=True):
         if place is not None:
@@ -177,10 +180,29 @@ def draw_points(points: Sequence[Mapping[str, Any]]) -> Any:
             alt.Tooltip("opis:Q", title="OPIS (×10⁻³)", format=".2f"),
         ],
     )
+    groups = labelled(points)
+    leaders = [
+        alt.Chart(alt.Data(values=group))
+        .mark_rule(
+            opacity=alt.ExprRef(f"0.6 * ({WITH_NAMES})"),
+            x2Offset=place.dx,
+            y2Offset=place.dy - math.copysign(LINE / 2, place.dy),
+        )
+        .encode(x=x, y=y, x2="accuracy:Q", y2="opis:Q")
+        for place, group in groups.items()
+        if place.is_far
+    ]
     names = [
         alt.Chart(alt.Data(values=group))
-        .mark_text(align=place.align, baseline="middle", dx=place.dx, dy=place.dy, fontSize=11)
+        .mark_text(
+            align=place.align,
+            baseline="middle",
+            dx=place.dx,
+            dy=place.dy,
+            fontSize=11,
+            opacity=alt.ExprRef(WITH_NAMES),
+        )
         .encode(x=x, y=y, text="method:N")
-        for place, group in labelled(points).items()
+        for place, group in groups.items()
     ]
-    return alt.layer(front, across, along, dots, *names).properties(width="container", height=HEIGHT)
+    return alt.layer(front, across, along, *leaders, dots, *names).properties(width="container", height=HEIGHT)

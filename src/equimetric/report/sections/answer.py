@@ -18,10 +18,10 @@ TEMPLATE = """
 {% endif %}
 <p class="answer">{{ sentences | join(" ") }}</p>
 {% if failed %}
-<p class="warning">{{ failed }} of {{ runs }} runs failed; <a href="#failures">their reasons</a> are listed below.</p>
+<p class="warning">{% if single %}The run failed; <a href="#failures">its reason</a> is given below.{% else %}{{ failed }} of {{ runs }} runs failed; <a href="#failures">their reasons</a> are listed below.{% endif %}</p>
 {% endif %}
 {% if noted %}
-<p class="warning">{{ noted }} of {{ runs }} runs have <a href="#training">notes</a> below the curves of training.</p>
+<p class="warning">{% if single %}The run has{% else %}{{ noted }} of {{ runs }} runs have{% endif %} <a href="#training">notes</a> below the curves of training.</p>
 {% endif %}
 {{ figure | chart }}
 {% if needs %}
@@ -34,7 +34,7 @@ TEMPLATE = """
   </ul>
 </details>
 {% endif %}
-"""
+"""  # noqa: E501
 
 
 @section("answer", title="The answer", order=5, template=TEMPLATE)
@@ -46,7 +46,7 @@ def answer_section(study: StudyRecord) -> Mapping[str, Any]:
     return {
         "sentences": answer(study, table, pairs) if measured else ["No run finished, so there is nothing to compare."],
         "needs": [] if pairs is None else undecided_sentences(pairs),
-        "figure": interval_figure(study, table) if measured else None,
+        "figure": interval_figure(study, table) if measured and len(table.rows) > 1 else None,
         "missing": missing_runs_sentence(study),
         "failed": len(study.failed),
         "noted": sum(bool(run.notes) for run in study.runs),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
 from equimetric.report.page_budget import image_byte_budget
 from equimetric.report.palette import PALETTE
@@ -18,7 +19,7 @@ from equimetric.report.section import section
 from equimetric.studies.judgement import Judgement, judge_study
 from equimetric.studies.query_scores import QueryComparison
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.table import comparison_table
+from equimetric.studies.table import Column, comparison_table
 
 __all__ = ["bin_differences", "compare_section"]
 
@@ -33,11 +34,14 @@ MAX_CHANGED_QUERIES, EXTREMES = 60, 12
 
 NEIGHBOURS = 5
 
+DESCRIPTION = "Number of test classes by the difference of the two methods"
+CAPTION = "how many test classes have which difference, means over seeds. Classes without a difference are not drawn."
+
 SIDE = 56
 """Of the images, in pixels."""
 
 TEMPLATE = """
-<form class="controls">
+<form class="controls chooser" hidden>
   <label>A <select id="compare-first">{% for name in names %}<option{% if name == first %} selected{% endif %}>{{ name }}</option>{% endfor %}</select></label>
   <label>B <select id="compare-second">{% for name in names %}<option{% if name == second %} selected{% endif %}>{{ name }}</option>{% endfor %}</select></label>
 </form>
@@ -88,6 +92,8 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
         "scale": column.scale,
         "decimals": column.decimals,
         "steps": STEPS,
+        "caption": CAPTION,
+        "description": DESCRIPTION,
         "classes": list(listed.names),
         "counts": list(listed.queries),
         "scores": {row: pack(values) for row, values in means.items()},
@@ -105,7 +111,7 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
         "changed": len(shown),
         "figure_heading": column.heading,
         "averaged": "" if queries is None else describe_runs(queries.runs),
-        "figure": difference_figure(first, second, column.scale * (means[first] - means[second]), column.heading),
+        "figure": difference_figure(first, second, column.scale * (means[first] - means[second]), column),
     }
 
 
@@ -202,19 +208,19 @@ def bin_differences(differences: NDArray[np.float64]) -> list[dict[str, float | 
     ]
 
 
-def difference_figure(first: str, second: str, differences: NDArray[np.float64], heading: str) -> Figure:
+def difference_figure(first: str, second: str, differences: NDArray[np.float64], column: Column) -> Figure:
     """How many classes differ by how much."""
     return Figure(
         "compare",
-        lambda: draw_differences(bin_differences(differences), heading),
-        "Number of test classes by the difference of the two methods.",
-        f"A = {first}, B = {second} at first: how many test classes have which difference, means over seeds. Classes "
-        "without a difference are not drawn.",
+        lambda: draw_differences(bin_differences(differences), column),
+        f"{DESCRIPTION}: {first} (A) less {second} (B).",
+        f"A = {first}, B = {second}: {CAPTION}",
     )
 
 
-def draw_differences(values: list[dict[str, Any]], heading: str) -> Any:
+def draw_differences(values: list[dict[str, Any]], column: Column) -> Any:
     """Bars on both sides of zero."""
+    title = f"A − B, {column.metric} of a class{' (points)' if column.percent else ''}"
     alt = import_altair()
     colour = alt.Color(
         "side:N",
@@ -226,7 +232,7 @@ def draw_differences(values: list[dict[str, Any]], heading: str) -> Any:
         alt.Chart(data)
         .mark_bar(strokeWidth=0)
         .encode(
-            x=alt.X("low:Q", bin="binned", title=f"A − B, {heading} of a class", axis=alt.Axis(format="+~g")),
+            x=alt.X("low:Q", bin="binned", title=one_line(title), axis=alt.Axis(format="+~g")),
             x2="high:Q",
             y=alt.Y("count:Q", title="classes"),
             color=colour,

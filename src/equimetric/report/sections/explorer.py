@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from equimetric.evaluation.threshold_profile import ThresholdProfile
 from equimetric.report.page_budget import PAGE_BYTES, image_byte_budget, other_bytes, threshold_byte_budget
 from equimetric.report.section import section
 from equimetric.report.threshold_data import all_classes, method_thresholds
-from equimetric.runs.profile import RunProfile
+from equimetric.runs.profile import CertifiedPoint, RunProfile
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 from equimetric.studies.records import RunRecord, StudyRecord
 from equimetric.studies.table import comparison_table
@@ -27,20 +29,20 @@ TEMPLATE = """
 <p class="lead">Two items are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
 does to all pairs and to every class. All values are counts of the pairs of {{ counted }}.</p>
 <div id="explorer-app" hidden></div>
-<h3>Calibration range and certificate of every method</h3>
-<div class="scroll" role="region" aria-label="Calibration range and certificate of all methods" tabindex="0">
+<h3>Calibration range and certificate{% if not single %} of every method{% endif %}</h3>
+<div class="scroll" role="region" aria-label="Calibration range and certificate{% if not single %} of all methods{% endif %}" tabindex="0">
 <table class="results">
-  <thead><tr><th scope="col">Method</th><th scope="col" class="number">Calibration range</th>
+  <thead><tr><th scope="col">{{ "Of" if single else "Method" }}</th><th scope="col" class="number">Calibration range</th>
     <th scope="col" class="number">OPIS ×10⁻³</th><th scope="col" class="number">10 %-OPIS ×10⁻³</th>
     <th scope="col" class="number">Certified threshold</th><th scope="col" class="number">FAR %</th><th scope="col" class="number">FRR %</th>
-    <th scope="col" class="number">FAR %, new classes</th></tr></thead>
+    {% if bounded %}<th scope="col" class="number">bound on FAR for new classes, 95 % (%)</th>{% endif %}</tr></thead>
   <tbody>
   {% for method in methods %}
     <tr>
       <th scope="row"><span class="name">{{ method.name | breakable }}</span>{% if method.plain %} <span class="unit">without its cohort</span>{% endif %}</th>
       <td class="number">{{ method.range }}</td>
       <td class="number">{{ method.opis }}</td><td class="number">{{ method.opis10 }}</td>
-      {% for cell in method.certified %}<td class="number">{{ cell }}</td>{% endfor %}
+      {% for cell in method.certified[:4 if bounded else 3] %}<td class="number">{{ cell }}</td>{% endfor %}
     </tr>
   {% endfor %}
   </tbody>
@@ -48,7 +50,7 @@ does to all pairs and to every class. All values are counts of the pairs of {{ c
 </div>
 <ul class="notes"><li>The calibration range lies between the thresholds of false accept rates (FAR) of 1 % and 10 %. OPIS is the variance between classes of the
 utility there: the harmonic mean of 1 − FAR and 1 − FRR of a class; lower is more even. The certified threshold is that of <code>equimetric calibrate</code> on these
-classes; its bound for new classes has 95 % confidence.</li></ul>
+classes{% if bounded %}; its bound for new classes has 95 % confidence{% endif %}.</li></ul>
 {{ values | json("explorer") }}
 """  # noqa: E501
 
@@ -96,12 +98,16 @@ def explore(
     methods = fit_methods(runs, names, threshold_byte_budget(rows, variants))
     profiles = {row: profile for row in shown if (profile := runs[row].thresholds) is not None}
     others = other_bytes(rows) + pictures + len(json.dumps(methods))
-    classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others))
+    certified = {row: runs[row].certified for row in profiles}
+    classes = fit_classes(profiles, names, min(ALL_CLASSES_BYTES, PAGE_BYTES - others), certified)
     scored = {method["scored"] for method in methods.values()}
+    described = [describe(name, method) for name, method in methods.items()]
     return {
+        # No certificate has a bound where there are few classes.
+        "bounded": any(one["certified"][-1] != "–" for one in described),
         "measure": "score or distance" if len(scored) > 1 else "score" if scored == {True} else "distance",
         "counted": counted,
-        "methods": [describe(name, method) for name, method in methods.items()],
+        "methods": described,
         "values": {"methods": methods, "shown": shown, "classes": classes},
     }
 
@@ -138,10 +144,15 @@ def compared_methods(study: StudyRecord, order: list[str]) -> list[str]:
     return order[:2]
 
 
-def fit_classes(profiles: Mapping[str, Any], names: Mapping[int, str], byte_budget: int) -> dict[str, Any]:
+def fit_classes(
+    profiles: Mapping[str, ThresholdProfile],
+    names: Mapping[int, str],
+    byte_budget: int,
+    certified: Mapping[str, CertifiedPoint | None] = MappingProxyType({}),
+) -> dict[str, Any]:
     """All classes of the profiles, at as many thresholds as fit into `byte_budget`; none where not even a few do."""
     for stride in STRIDES:
-        packed = {row: all_classes(profile, names, stride) for row, profile in profiles.items()}
+        packed = {row: all_classes(profile, names, stride, certified.get(row)) for row, profile in profiles.items()}
         if len(json.dumps(packed)) <= byte_budget:
             return packed
     return {}

@@ -35,7 +35,9 @@ LINK = "Failed runs{% if failed %} ({{ failed | length }}){% endif %}"
 
 
 @section("failures", title="Failed runs", link=LINK, order=86, template=TEMPLATE)
-def failures_section(study: StudyRecord) -> Mapping[str, Any]:
-    """The failed runs, and the numbers of those that have ended and that have not."""
+def failures_section(study: StudyRecord) -> Mapping[str, Any] | None:
+    """The failed runs, and the numbers of those that have ended and that have not; None of one run that finished."""
+    if len(study.runs) == 1 and not study.failed and not study.missing:
+        return None
     ended = "The only run" if len(study.runs) == 1 else f"All {len(study.runs)} runs"
     return {"failed": study.failed, "ended": ended, "missing": missing_runs_sentence(study)}

@@ -73,14 +73,20 @@ TEMPLATE = """
 {% endif %}
 {% if study.openings %}
 <h3>Looks at the test classes</h3>
-<p>{{ study.runs | length }} {{ "run" if study.runs | length == 1 else "runs" }}; {% for command, count in study.openings.items() %}{{ count }} {{ "look" if count == 1 else "looks" }} by {{ "the runs' own tests" if command == "train" else command }}{{ ", " if not loop.last }}{% endfor %}. A study looks once at the test classes of each final run; every further command that looks is counted.</p>
+<p>{% if not single %}{{ study.runs | length }} runs; {% endif %}{% for command, count in study.openings.items() %}{{ count }} {{ "look" if count == 1 else "looks" }} by {{ ("its own test" if single else "the runs' own tests") if command == "train" else command }}{{ ", " if not loop.last }}{% endfor %}. {{ "A run looks once at its test classes" if single else "A study looks once at the test classes of each final run" }}; every further command that looks is counted.</p>
 {% endif %}
 {{ values("Conditions", study.conditions) }}
 {% if study.row_settings %}{{ values("Set for single methods", study.row_settings) }}{% endif %}
 """  # noqa: E501
 
 
-@section("fairness", title="Fairness ledger", link="Fairness", order=62, template=TEMPLATE)
+@section(
+    "fairness",
+    title="{{ 'Conditions' if single else 'Fairness ledger' }}",
+    link="{{ 'Conditions' if single else 'Fairness' }}",
+    order=62,
+    template=TEMPLATE,
+)
 def fairness_section(study: StudyRecord) -> Mapping[str, Any]:
     """The ledger of the study, where it has one; tuning budgets; the shared conditions."""
     ledger = study.ledger

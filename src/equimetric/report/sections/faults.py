@@ -27,14 +27,20 @@ taken for one another, images that turn up everywhere, and pairs of different cl
 <noscript><p class="empty">The galleries need JavaScript.</p></noscript>
 <div id="faults-app"></div>
 <h3 id="map-title">A map of the test images</h3>
-<p class="lead">Some test classes in a plane (t-SNE: neighbours stay close, distances farther apart mean little), the same images for every method. Point at one, or use the arrow keys, to see it; its class lights up.</p>
+<p class="lead">Some test classes in a plane (t-SNE: neighbours stay close, distances farther apart mean little){% if not single %}, the same images for every method{% endif %}. Point at one, or use the arrow keys, to see it; its class lights up.</p>
 <div id="map-app"></div>
 {% if without %}<ul class="notes"><li>Without images, to keep the page small: {{ without | join(", ") }}.</li></ul>{% endif %}
 {{ values | json("faults") }}
 """  # noqa: E501
 
 
-@section("faults", title="Where methods go wrong", link="Faults", order=52, template=TEMPLATE)
+@section(
+    "faults",
+    title="Where {{ 'retrieval goes' if single else 'methods go' }} wrong",
+    link="Faults",
+    order=52,
+    template=TEMPLATE,
+)
 def faults_section(study: StudyRecord) -> Mapping[str, Any] | None:
     """Faults and map of every method that fits, the best first; None where there are no images."""
     images = study.images

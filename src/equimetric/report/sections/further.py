@@ -9,7 +9,9 @@ from equimetric.studies.records import StudyRecord
 
 __all__ = ["further_tables_section"]
 
-SHOWN_ELSEWHERE = ("table", "tuning", "published", "improvement")
+SHOWN_ELSEWHERE = (
+    "table", "tuning", "published", "improvement", "thresholds", "training", "ledger", "classes",
+)  # fmt: skip
 """Beginnings of the names of tables that have sections of their own."""
 
 TEMPLATE = """

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from equimetric.report.section import section
 from equimetric.report.study_literature import published_matches
 from equimetric.studies.judgement import Judgement, higher_is_better, judge_study, known_half_width
-from equimetric.studies.records import StudyRecord
+from equimetric.studies.records import PLAIN, StudyRecord
 from equimetric.studies.statistics import RowComparison
 from equimetric.studies.table import Cell, Column, ComparisonTable, Row, comparison_table, joined_table
 
@@ -18,24 +18,36 @@ __all__ = ["leaderboard_section", "verdict_data"]
 
 BAR = 88
 """Width of the bar in a cell, in pixels."""
+LEADING_METRICS = 3
+"""Metrics that are shown at once beside the first, if they are no variants of others."""
+ALWAYS_FOLDED = ("time per run", "parameters")
+LARGEST_EFFECT = 20
+NO_VERDICT = {"text": "–", "brief": "", "size": "–", "exact": "", "difference": 0, "effect": 0}
 
 TEMPLATE = """
 {% macro bar(drawn) %}
 {% if drawn %}
 <svg class="bar" width="{{ width }}" height="10" viewBox="0 0 {{ width }} 10" aria-hidden="true">
   {% if drawn.low is not none %}<line x1="{{ drawn.low }}" x2="{{ drawn.high }}" y1="5" y2="5"/>{% endif %}
-  <circle cx="{{ drawn.mean }}" cy="5" r="3"/>
+  {% if drawn.beyond == "left" %}<path d="M0 5 L6 1 V9 Z"/>
+  {% elif drawn.beyond == "right" %}<path d="M{{ width }} 5 l-6 -4 v8 Z"/>
+  {% else %}<circle cx="{{ drawn.mean }}" cy="5" r="3"/>{% endif %}
 </svg>
 {% endif %}
 {% endmacro %}
+{% if not single %}
 <form class="controls" hidden>
   <label>Filter by name <input type="search" id="leaderboard-filter" autocomplete="off"></label>
   {% if judged %}
   <label><input type="checkbox" id="leaderboard-tied"> only those tied with the best</label>
   {% endif %}
+  {% if folded %}
+  <button type="button" id="leaderboard-more" aria-controls="leaderboard-table" aria-expanded="false">{{ folded }} more columns</button>
+  {% endif %}
   <span id="leaderboard-count"></span>
 </form>
-<div class="scroll" role="region" aria-label="Scores of all methods" tabindex="0">
+{% endif %}
+<div class="scroll wide" role="region" aria-label="{{ "Scores" if single else "Scores of all methods" }}" tabindex="0">
 <table class="results" id="leaderboard-table">
   <thead>
     <tr>
@@ -44,11 +56,11 @@ TEMPLATE = """
       <th scope="col" class="chooses"><abbr title="compare all rows with this one">vs</abbr></th>
       {% endif %}
       {% for heading in headings %}
-      <th scope="col" data-sort="number" class="number{% if loop.first %} primary{% endif %}">
+      <th scope="col" data-sort="number" class="number{% if loop.first %} primary{% endif %}{% if heading.secondary %} secondary{% endif %}">
         {{- heading.metric }}{% if heading.percent %} <span class="unit">%</span>{% endif -%}
       </th>
       {% if judged and loop.first %}
-      <th scope="col" data-sort="number">Against <span class="name" id="leaderboard-baseline">{{ table.baseline | breakable }}</span></th>
+      <th scope="col" data-sort="number">Against <span class="name baseline-name" id="leaderboard-baseline">{{ table.baseline | breakable }}</span></th>
       <th scope="col" data-sort="number" class="number"><abbr title="difference in standard deviations over seeds">Effect</abbr></th>
       <th scope="col" data-sort="text"><abbr title="rows that share a letter cannot be told apart">Group</abbr></th>
       {% endif %}
@@ -57,8 +69,8 @@ TEMPLATE = """
       <th scope="col">Published †</th>
       {% endif %}
       <th scope="col" data-sort="number" class="number">Runs</th>
-      <th scope="col" data-sort="number" class="number">Time per run</th>
-      <th scope="col" data-sort="number" class="number">Parameters</th>
+      <th scope="col" data-sort="number" class="number secondary">Time per run</th>
+      <th scope="col" data-sort="number" class="number secondary">Parameters</th>
     </tr>
   </thead>
   {% for kind, rows in rows | groupby("kind") | reverse %}
@@ -72,15 +84,16 @@ TEMPLATE = """
       <td class="chooses">{% if row.judged %}<input type="radio" name="baseline" value="{{ row.name }}" aria-label="compare all rows with {{ row.name }}"{% if row.name == table.baseline %} checked{% endif %} disabled>{% endif %}</td>
       {% endif %}
       {% for cell in row.cells %}
-      <td class="number{% if loop.first %} primary{% endif %}" data-value="{{ cell.value }}">
+      <td class="number{% if loop.first %} primary{% endif %}{% if headings[loop.index0].secondary %} secondary{% endif %}" data-value="{{ cell.value }}">
         {%- if cell.emphasis %}<strong class="{{ cell.emphasis }}">{{ cell.mean }}</strong>
         {%- else %}{{ cell.mean }}{% endif %}<span class="half">{{ cell.half }}</span>
         {%- if cell.fewer %} <span class="unit">n = {{ cell.fewer }}</span>{% endif %}
         {{ bar(cell.bar) }}
+        {%- if judged and loop.first %}<span class="brief verdict" aria-hidden="true">{{ row.verdict.brief }}</span>{% endif -%}
       </td>
       {% if judged and loop.first %}
-      <td class="verdict" data-value="{{ row.verdict.difference }}">{{ row.verdict.text }}</td>
-      <td class="effect number" data-value="{{ row.verdict.effect }}">{{ row.verdict.size }}</td>
+      <td class="against verdict" data-value="{{ row.verdict.difference }}">{{ row.verdict.text }}</td>
+      <td class="effect number" data-value="{{ row.verdict.effect }}" title="{{ row.verdict.exact }}">{{ row.verdict.size }}</td>
       <td data-value="{{ row.group }}">{{ row.group or "–" }}</td>
       {% endif %}
       {% endfor %}
@@ -92,8 +105,8 @@ TEMPLATE = """
         {% for run in row.folders %}<span>seed {{ run.text }} <span class="name" data-run="{{ run.path }}">{{ run.folder }}</span></span>{% endfor %}</details>
         {%- else %}{{ row.runs }}{% endif -%}
       </td>
-      <td class="number" data-value="{{ row.seconds }}">{{ row.duration }}</td>
-      <td class="number" data-value="{{ row.parameters }}">{{ row.size }}</td>
+      <td class="number secondary" data-value="{{ row.seconds }}">{{ row.duration }}</td>
+      <td class="number secondary" data-value="{{ row.parameters }}">{{ row.size }}</td>
     </tr>
   {% endfor %}
   </tbody>
@@ -104,14 +117,14 @@ TEMPLATE = """
   {% if judged %}
   <li class="interactive" hidden>Sort by a heading; choose in the column “vs” which row the others are judged against. The verdicts against one row hold together with {{ confidence }} % confidence.</li>
   {% endif %}
-  {% for footnote in table.footnotes %}
-  <li>{{ footnote }}</li>
+  {% for before, name, after in footnotes %}
+  <li>{{ before }}{% if name %}<span class="baseline-name">{{ name }}</span>{% endif %}{{ after }}</li>
   {% endfor %}
   {% if published %}
   <li>† From papers, measured under the conditions of each paper, not of this study: a mark of what was claimed, not a comparison.</li>
   {% endif %}
   {% if reachable %}
-  <li>Below the number of runs are their folders inside that of the study. <code>equimetric report FOLDER</code> writes the page of one run.</li>
+  <li>Below the number of runs are their folders inside that of the study, each linked to its results. <code>equimetric report FOLDER</code> writes the page of one run.</li>
   {% endif %}
   <li>The same table was written as table.md, table.csv and table.tex.</li>
 </ul>
@@ -119,21 +132,26 @@ TEMPLATE = """
 """  # noqa: E501
 
 
-@section("leaderboard", title="Leaderboard", link="Leaderboard", order=10, template=TEMPLATE)
+TITLE = "{{ 'Scores' if single else 'Leaderboard' }}"
+
+
+@section("leaderboard", title=TITLE, link=TITLE, order=10, template=TEMPLATE)
 def leaderboard_section(study: StudyRecord) -> Mapping[str, Any]:
     """Rows with intervals drawn in their cells, and the verdicts against every row."""
     table, joined = comparison_table(study), joined_table(study)
     judgement = judge_study(study)
     verdicts = verdict_data(judgement, table)
     published = published_texts(study)
-    headings = [{"metric": column.metric, "percent": column.percent} for column in table.columns]
+    headings = [heading(place, column) for place, column in enumerate(table.columns)]
     if joined is not None:
         name = f"{joined.columns[0].metric}, folds joined"
-        headings.insert(1, {"metric": name, "percent": joined.columns[0].percent})
+        headings.insert(1, {"metric": name, "percent": joined.columns[0].percent, "secondary": False})
     chosen = verdicts["against"].get(table.baseline, {})
     return {
         "table": table,
         "headings": headings,
+        "folded": sum(one["secondary"] for one in headings) + len(ALWAYS_FOLDED),
+        "footnotes": [part_at_baseline(footnote, table.baseline) for footnote in table.footnotes],
         "rows": leaderboard_rows(study, table, joined, chosen, published),
         "judged": table.baseline is not None,
         "published": published,
@@ -142,6 +160,20 @@ def leaderboard_section(study: StudyRecord) -> Mapping[str, Any]:
         "confidence": f"{100 * study.statistics.confidence:g}",
         "width": BAR,
     }
+
+
+def heading(place: int, column: Column) -> dict[str, Any]:
+    """What the template shows of a metric's heading; whether a narrow table leaves the column out."""
+    name = column.metric
+    variant = name.endswith(PLAIN) or (name.startswith("opis") and name != "opis")
+    secondary = place > 0 and (variant or place > LEADING_METRICS)
+    return {"metric": name, "percent": column.percent, "secondary": secondary}
+
+
+def part_at_baseline(footnote: str, baseline: str | None) -> tuple[str, str, str]:
+    """A footnote before, at and after the name of the baseline, which changes with the reader's choice."""
+    before, mark, after = footnote.partition(f"“vs {baseline}”")
+    return (f"{before}“vs ", baseline or "", f"”{after}") if mark else (footnote, "", "")
 
 
 def leaderboard_rows(
@@ -175,7 +207,7 @@ def leaderboard_rows(
                 **row_entry(row),
                 "judged": judged,
                 "cells": row_cells,
-                "verdict": chosen.get(row.method, {"text": "–", "size": "–", "difference": 0, "effect": 0}),
+                "verdict": chosen.get(row.method, NO_VERDICT),
                 "published": published.get(row.method, ()),
                 "folders": run_folders(study, row.method),
             }
@@ -223,14 +255,16 @@ def cell_data(
     low, high = span
 
     def scale(value: float) -> float:
-        return round(4 + (BAR - 8) * (value - low) / (high - low), 1)
+        place = 4 + (BAR - 8) * (value - low) / (high - low)
+        return round(min(max(place, 1.0), BAR - 1.0), 1)
 
     drawn = None
-    if low <= cell.mean <= high and high > low:
+    if isfinite(cell.mean) and high > low:
         ends = interval_ends(cell)
         known = ends[1] > ends[0]
         low_end, high_end = (scale(ends[0]), scale(ends[1])) if known else (None, None)
-        drawn = {"mean": scale(cell.mean), "low": low_end, "high": high_end}
+        beyond = "left" if cell.mean < low else "right" if cell.mean > high else ""
+        drawn = {"mean": scale(cell.mean), "low": low_end, "high": high_end, "beyond": beyond}
     return {
         **empty,
         "mean": column.number(cell.mean),
@@ -261,13 +295,23 @@ def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
     ends = "" if one.simultaneous.seeds_unknown else f" ({signed(low, decimals)} to {signed(high, decimals)})"
     size = one.effect.standardized
     known = isfinite(size)
+    brief = f"{word} {signed(mean, decimals)}"
     return {
         "verdict": one.verdict,
-        "text": f"{word} {signed(mean, decimals)}{ends}",
+        "brief": brief,
+        "text": f"{brief}{ends}",
         "difference": round(mean, 6),
         "effect": round(size, 3) if known else 0,
-        "size": signed(size, 1) if known else "–",
+        "size": effect_size(size) if known else "–",
+        "exact": signed(size, 1) if known and abs(size) > LARGEST_EFFECT else "",
     }
+
+
+def effect_size(size: float) -> str:
+    """With its sign; '> 20' and '< −20' beyond, where seeds hardly differ and the number says nothing."""
+    if abs(size) <= LARGEST_EFFECT:
+        return signed(size, 1)
+    return f"> {LARGEST_EFFECT}" if size > 0 else f"< −{LARGEST_EFFECT}"
 
 
 def signed(value: float, decimals: int) -> str:
@@ -276,11 +320,11 @@ def signed(value: float, decimals: int) -> str:
 
 
 def run_folders(study: StudyRecord, method: str) -> list[dict[str, str]]:
-    """The folders of a row's runs inside that of the study, as text and as part of a URL."""
+    """The folders of a row's runs inside that of the study, with the URL of the results there, which browsers show."""
     return [
         {
             "folder": run.folder,
-            "path": f"{quote(run.folder)}/",
+            "path": f"{quote(run.folder)}/result.json",
             "text": f"{run.seed}, fold {run.fold}" if run.fold > 0 else str(run.seed),
         }
         for run in study.runs_of(method, "done")

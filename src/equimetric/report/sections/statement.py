@@ -15,7 +15,13 @@ TEMPLATE = """
 """
 
 
-@section("statement", title="What was compared, and what it can show", link="Claims", order=60, template=TEMPLATE)
+@section(
+    "statement",
+    title="What was {{ 'measured' if single else 'compared' }}, and what it can show",
+    link="Claims",
+    order=60,
+    template=TEMPLATE,
+)
 def statement_section(study: StudyRecord) -> Mapping[str, Any]:
     """The sentences of the study."""
     return {"sentences": study.statement}

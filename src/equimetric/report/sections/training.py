@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from equimetric.report.curve_figure import curve_figure
+from equimetric.report.curve_figure import curve_figure, selected_step
 from equimetric.report.memory_cells import MEMORY_NOTE, known_memory, memory_cells, memory_columns
 from equimetric.report.section import section
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, number_cell, text_cell
@@ -22,7 +22,7 @@ TEMPLATE = """
 {% endif %}
 {% if table.rows %}
 <details{% if not figure %} open{% endif %}>
-  <summary>Steps, time, memory and size of every method</summary>
+  <summary>Steps, time, memory and size{% if not single %} of every method{% endif %}</summary>
   {{ table | table }}
 </details>
 {% endif %}
@@ -73,7 +73,7 @@ def training_cells(
 ) -> tuple[TableCell, ...]:
     """The cells of one method."""
     curves = [curve for run in runs if (curve := run.validation(study.primary_metric))]
-    best = [max(curve, key=lambda step, curve=curve: (curve[step], -step)) for curve in curves]  # type: ignore[misc]
+    best = [step for run in runs if (step := selected_step(run, study.primary_metric)) is not None]
     last = max((max(curve) for curve in curves), default=None)
     seconds = [run.seconds for run in runs]
     mean = sum(seconds) / len(seconds)

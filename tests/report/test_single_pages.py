@@ -1,0 +1,134 @@
+"""Pages about one run or one file: nothing in them is compared, and their words say so."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from equimetric.evaluation import evaluate
+from equimetric.report import figures_of, record_tables, render_html
+from equimetric.report.interval_figure import draw_intervals
+from equimetric.report.retrieval_data import retrieval_faults
+from equimetric.report.sections.embeddings_answer import percent
+from equimetric.report.sections.embeddings_faults import embeddings_faults_section
+from equimetric.report.sections.explorer import explorer_section
+from equimetric.studies.profiles import MethodProfile, StudyImages
+from equimetric.studies.report_records import load_embeddings_record
+from equimetric.studies.table import comparison_table
+
+OF_A_STUDY = (
+    "Leaderboard", "Filter by name", "every method", "best method", "Fairness ledger", "over 1 runs", "1 runs",
+    "What was compared", "all methods",
+)  # fmt: skip
+
+
+def words_of(page):
+    """The text of a page without its scripts and styles."""
+    body = re.sub(r"<(script|style).*?</\1>", " ", page, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+
+
+@pytest.fixture
+def single(run, study_of, closer, class_list):
+    runs = [run("contrastive", 0, 0.7, classes=class_list, folder="contrastive/0")]
+    profiles = {"contrastive": closer["profiles"]["contrastive"]}
+    return study_of(*runs, images=closer["images"], profiles=profiles, openings={"train": 1})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    draw = np.random.default_rng(0)
+    labels = np.repeat(["<script>alert(1)</script>", *(f"class {number}" for number in range(1, 12))], 6)
+    vectors = np.repeat(draw.normal(size=(12, 4)), 6, axis=0) + 0.8 * draw.normal(size=(72, 4))
+    path = tmp_path_factory.mktemp("space") / "my space.npz"
+    np.savez(path, embeddings=vectors.astype(np.float32), labels=labels)
+    return path
+
+
+@pytest.fixture(scope="module")
+def space(file):
+    return load_embeddings_record(file)
+
+
+def test_the_page_of_one_run_compares_nothing(single):
+    text = words_of(render_html(single))
+    assert [words for words in OF_A_STUDY if words in text] == []
+    for heading in ("Scores", "Conditions", "What was measured", "Where retrieval goes wrong"):
+        assert heading in text
+    assert "A run looks once at its test classes" in text
+
+
+def test_a_study_keeps_its_words(judged_study):
+    text = words_of(render_html(judged_study))
+    for words in ("Leaderboard", "Filter by name", "Fairness ledger", "What was compared", "Equal for every method"):
+        assert words in text
+
+
+def test_one_row_has_no_figure_of_rows_and_rows_without_intervals_no_empty_axis(single, run, study_of):
+    assert "intervals" not in [figure.name for figure in figures_of(single)]
+    pair = study_of(run("a", 0, 0.5), run("b", 0, 0.6))
+    assert "low" not in str(draw_intervals(pair, comparison_table(pair)).to_dict())
+
+
+def test_a_page_of_one_failed_run_says_why(run, study_of):
+    text = words_of(render_html(study_of(run("a", status="failed", error="the loss became NaN"))))
+    assert "The run failed" in text
+    assert "the loss became NaN" in text
+
+
+def test_embeddings_have_intervals_over_classes(space, file):
+    with np.load(file) as arrays:
+        result = evaluate(arrays["embeddings"], arrays["labels"], metrics=["map@r", "opis"])
+    interval = result.interval("map@r")
+    assert space.intervals["map@r"] == pytest.approx((interval.low, interval.high))
+    rows = {row["metric"]: row for row in record_tables(space)["table"].records()}
+    assert rows["map@r"]["low"] == pytest.approx(interval.low)
+    texts = {row.cells[0].text: row.cells[1].text for row in record_tables(space)["table"].rows}
+    assert texts["map@r (%)"] == f"{100 * result['map@r']:.2f}"
+
+
+def test_without_intervals_their_columns_are_left_out(embeddings):
+    table = record_tables(replace(embeddings, intervals={}))["table"]
+    assert [column.name for column in table.columns] == ["metric", "value"]
+
+
+def test_the_answer_names_sizes_metrics_and_the_spread_of_classes(space):
+    text = words_of(render_html(space))
+    assert "my space.npz holds 72 items of 12 classes with 6 items each." in text
+    assert f"recall@1 is {100 * space.metrics['recall@1']:.2f} %" in text
+    assert "One threshold does not treat classes alike" in text
+    profile, point = space.profile.thresholds, space.profile.certified
+    first, last = profile.calibration
+    place = (first + last - 1) // 2 if point is None else int(np.abs(profile.thresholds - point.threshold).argmin())
+    assert f"{percent(float(profile.frr[place]))} of the pairs of one class rejected" in text
+    assert (percent(0.0), percent(0.0012345), percent(0.5)) == ("0.0 %", "0.12 %", "50.0 %")
+
+
+def test_faults_are_those_of_the_neighbours(space):
+    shown = embeddings_faults_section(space)
+    names = tuple(space.class_name(label) for label in range(12))
+    images = StudyImages(space.labels, names, None)
+    faults = retrieval_faults(MethodProfile(0, space.profile, space.per_query), images)
+    tables = {table.title: table for table in shown["tables"]}
+    assert len(tables) == 5
+    worst = tables["Queries that are answered worst"].rows[0].cells[0].text
+    query = faults["queries"][0]["query"]
+    assert worst == f"{query} ({space.class_name(int(space.labels[query]))})"
+    assert [figure.name for figure in figures_of(space)] == ["map", "utility-1"]
+    page = render_html(space)
+    assert "<script>alert" not in page
+    assert "Items that turn up everywhere" in page
+
+
+def test_the_page_says_how_to_measure_the_file_again(space):
+    assert space.commands[0] == "equimetric report 'my space.npz'"
+    assert "equimetric evaluate" in words_of(render_html(space))
+
+
+def test_a_bound_that_is_not_known_is_no_column(space):
+    assert "new classes" in words_of(render_html(space))
+    certified = replace(space.profile.certified, far_bound=float("nan"), frr_bound=float("nan"))
+    without = replace(space, profile=replace(space.profile, certified=certified))
+    assert "new classes" not in words_of(render_html(without))
+    assert len(explorer_section(without)["methods"][0]["certified"]) == 4
