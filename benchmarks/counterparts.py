@@ -12,23 +12,38 @@ Without pytorch-metric-learning (pip install "equimetric[peers]") nothing is com
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
+import re
 import sys
 import warnings
 from importlib import import_module
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 
 import torch
 
 from equimetric.objectives import Context, build_objective
-from equimetric.objectives.counterparts import KINDS, Counterpart, counterparts
+from equimetric.objectives.counterparts import METHOD_KINDS, Counterpart, counterparts
 
 CLASSES, SAMPLES, DIM = 4, 4, 5
 TOLERANCE = 1e-6
 DIGITS = 12
 """Significant digits of the stored numbers."""
+
+MODULES = {
+    "datasets": ("[A-Z].*", ["datasets"]),
+    "trainers": ("[A-Z].*", ["trainers"]),
+    "testers": ("[A-Z].*", ["testers"]),
+    "utils": (
+        "[A-Z].*",
+        [f"utils/{name}.py" for name in ("accuracy_calculator", "distributed", "inference")]
+        + [f"utils/{name}.py" for name in ("logging_presets", "loss_tracker")],
+    ),
+}
+"""What else is public: kind → a pattern of its names, and the files or folders that define them."""
 
 Side = tuple[torch.Tensor, list[torch.Tensor]]
 """A value and its gradients, by the embeddings and by every learned matrix."""
@@ -86,7 +101,7 @@ def differentiate(value: torch.Tensor, embeddings: torch.Tensor, parameters: lis
 
 def their_side(row: Counterpart, batch: dict[str, torch.Tensor]) -> Side:
     """Value and gradients by the other library."""
-    names = {kind: import_module(f"pytorch_metric_learning.{kind}") for kind in KINDS}
+    names = {kind: import_module(f"pytorch_metric_learning.{kind}") for kind in METHOD_KINDS}
     built = eval(row.example, {**names, "classes": CLASSES, "dim": DIM, "torch": torch})
     loss, miner = built if isinstance(built, tuple) else (built, None)
     parameters = list(loss.double().parameters()) if isinstance(loss, torch.nn.Module) else []
@@ -118,9 +133,43 @@ def our_side(row: Counterpart, batch: dict[str, torch.Tensor]) -> Side:
 
 
 def public_names() -> dict[str, list[str]]:
-    """The classes that each module of the other library offers."""
-    modules = {kind: import_module(f"pytorch_metric_learning.{kind}") for kind in KINDS}
-    return {kind: sorted(name for name, _ in inspect.getmembers(m, inspect.isclass)) for kind, m in modules.items()}
+    """The names that each module of the other library offers, its metrics, and the options of their calculator."""
+    modules = {
+        kind: import_module(f"pytorch_metric_learning.{kind}")
+        for kind in ("losses", "miners", "samplers", "distances", "reducers", "regularizers")
+    }
+    calculator = import_module("pytorch_metric_learning.utils.accuracy_calculator").AccuracyCalculator
+    found = {kind: [name for name, _ in inspect.getmembers(m, inspect.isclass)] for kind, m in modules.items()}
+    found |= defined_names("pytorch_metric_learning", MODULES)
+    found["metrics"] = [name.removeprefix("calculate_") for name in vars(calculator) if name.startswith("calculate_")]
+    found["options"] = list(inspect.signature(calculator).parameters)
+    return {kind: sorted(names) for kind, names in found.items()}
+
+
+def defined_names(package: str, modules: dict[str, tuple[str, list[str]]]) -> dict[str, list[str]]:
+    """Names of a package by kind, read from its files: importing them would need all that they import."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    found: dict[str, set[str]] = {kind: set() for kind in modules}
+    for kind, (pattern, places) in modules.items():
+        files = [file for place in places for file in [root / place, *(root / place).rglob("*.py")] if file.is_file()]
+        for file in files:
+            found[kind] |= {name for name in top_names(file) if re.fullmatch(pattern, name)}
+    return {kind: sorted(names) for kind, names in found.items()}
+
+
+def top_names(file: Path) -> set[str]:
+    """The classes, functions and registries that a file defines for others."""
+    names: set[str] = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            assigned = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            names |= {name for name in assigned if name.endswith("_REGISTRY")}
+    return {name for name in names if not name.startswith("_")}
 
 
 def differences(peer: Side, ours: Side) -> dict[str, float]:
@@ -175,7 +224,7 @@ def main() -> None:
     batch, cases, failed = worked_batch(), {}, []
     print(f"{'name':37}{'verdict':9}{'value':>10}{'gradient':>10}{'proxies':>10}  ours")
     for row in counterparts():
-        if row.kind not in KINDS:  # metrics: see benchmarks/migration.py
+        if row.kind not in (*METHOD_KINDS, "samplers"):  # scores: see benchmarks/migration.py
             continue
         if not row.example:
             print(f"{row.theirs:37}{row.verdict:39}  {row.construction or row.reason}")

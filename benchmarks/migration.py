@@ -21,16 +21,36 @@ import torch
 import counterparts as peers
 import equimetric as em
 from equimetric.objectives import Context, build_objective
-from equimetric.objectives.counterparts import KINDS, Counterpart, counterparts
+from equimetric.objectives.counterparts import METHOD_KINDS, Counterpart, counterparts
 
 TRIPLES = torch.tensor([0, 1, 4, 4, 5, 8, 8, 9, 12, 12, 13, 0])
 """Rows of anchors, positives and negatives, for losses of listed triples."""
 
+UNEVEN = [0, 1, 2, 3, 4, 5, 8, 9, 10, 12, 13, 14, 15]
+"""Rows of classes of different sizes, where the mean of a mean over classes differs from that over samples."""
+
+MODULES = {
+    "losses": ("[A-Z].*", ["losses"]),
+    "miners": ("[A-Z].*", ["miners"]),
+    "samplers": ("[A-Z].*", ["samplers"]),
+    "functional": ("[a-zA-Z]*_.*|[A-Z][a-z].*", ["functional/metrics.py", "metrics"]),
+    "datasets": ("[A-Z][a-zA-Z]*Dataset|Dataset.*", ["datasets"]),
+    "transforms": ("get_.*", ["transforms"]),
+    "models": (".*Extractor.*|.*Siamese|HFWrapper", ["models"]),
+    "retrieval": ("[A-Z].*", ["retrieval"]),
+    "inference": ("[a-z].*", ["inference"]),
+    "lightning": ("[A-Z].*|.*_pipeline", ["lightning"]),
+    "ddp": (".*", ["ddp"]),
+    "registry": (".*_REGISTRY", ["registry"]),
+}
+"""Kind → a pattern of its names, and the files or folders of open-metric-learning that define them."""
+
 
 def compared_rows() -> list[tuple[str, Counterpart]]:
     """Every row that is compared here, with its library."""
-    rows = [("open-metric-learning", row) for row in counterparts("open-metric-learning") if row.compared]
-    return rows + [("pytorch-metric-learning", row) for row in counterparts() if row.compared and row.kind not in KINDS]
+    scores = [row for row in counterparts() if row.kind not in METHOD_KINDS]
+    libraries = {"open-metric-learning": counterparts("open-metric-learning"), "pytorch-metric-learning": scores}
+    return [(library, row) for library, rows in libraries.items() for row in rows if row.compared]
 
 
 def call_rows(row: Counterpart) -> list[int]:
@@ -64,8 +84,9 @@ def their_metric(library: str, row: Counterpart, batch: dict[str, torch.Tensor])
     unit, labels = torch.nn.functional.normalize(batch["embeddings"]), batch["labels"]
     if library == "pytorch-metric-learning":
         calculator = import_module("pytorch_metric_learning.utils.accuracy_calculator").AccuracyCalculator
-        scores = eval(row.example, {"AccuracyCalculator": calculator}).get_accuracy(unit, labels)
-        return float(scores[row.theirs])
+        rows = score_rows(row)
+        scores = eval(row.example, {"AccuracyCalculator": calculator}).get_accuracy(unit[rows], labels[rows])
+        return float(scores.get(row.theirs, next(iter(scores.values()))))
     functions = import_module("oml.functional.metrics")
     order = (unit @ unit.T).fill_diagonal_(-2).argsort(1, descending=True)[:, :-1]
     tops = list(labels[order] == labels[:, None])
@@ -73,6 +94,19 @@ def their_metric(library: str, row: Counterpart, batch: dict[str, torch.Tensor])
     names = {name: getattr(functions, name) for name in ("calc_cmc", "calc_map", "calc_precision")}
     (scores,) = eval(row.example, {**names, "tops": tops, "counts": counts})
     return float(scores.double().mean())
+
+
+def score_rows(row: Counterpart) -> list[int]:
+    """Which rows of the batch a score is computed of."""
+    return UNEVEN if row.kind == "options" else list(range(16))
+
+
+def our_score(row: Counterpart, batch: dict[str, torch.Tensor]) -> float:
+    """The score that the row's code gives."""
+    rows = score_rows(row)
+    variables = {"em": em, "embeddings": batch["embeddings"][rows], "labels": batch["labels"][rows]}
+    (score,) = eval(row.construction, variables).values()
+    return float(score)
 
 
 def main() -> None:
@@ -86,10 +120,10 @@ def main() -> None:
         return
     batch, cases, failed = peers.worked_batch(), {}, []
     for library, row in compared_rows():
-        if row.kind == "metrics":
+        if row.kind in ("metrics", "options"):
             score = their_metric(library, row, batch)
-            our_score = em.evaluate(batch["embeddings"], batch["labels"], metrics=[row.ours])[row.ours]
-            errors, case = {"value": abs(score - our_score)}, {"value": score}
+            errors = {"value": abs(score - our_score(row, batch))}
+            case = {"rows": score_rows(row), "value": score}
         else:
             peer = their_loss(row, batch)
             errors = peers.differences(peer, our_loss(row, batch))
@@ -100,7 +134,8 @@ def main() -> None:
         print(f"{row.theirs:30}{''.join(f'{error:10.1e}' for error in errors.values()):30}  {row.construction}")
     if args.write:
         inputs = {name: tensor.tolist() for name, tensor in batch.items()}
-        peers.write_worked(args.write, {"batch": inputs, "cases": cases})
+        names = peers.defined_names("oml", MODULES)
+        peers.write_worked(args.write, {"names": names, "batch": inputs, "cases": cases})
     if failed:
         sys.exit(f"these rows do not hold: {', '.join(failed)}")
 

@@ -16,7 +16,7 @@ from website.figures import toy_spaces
 from website.formulas import display_formula
 from website.home_picture import home_figure
 from website.method_pages import method_pages, weight_gallery
-from website.migration_pages import migration_pages
+from website.migration_pages import MIGRATION_FILES, migration_pages
 from website.notebook_pages import notebook_pages
 from website.project_pages import PROJECT_FILES, project_pages
 from website.reference_pages import reference_pages
@@ -124,8 +124,9 @@ def mend(match: re.Match[str], source: str) -> str:
 
 def site_name(repository: str) -> str | None:
     """The page of a file of the repository, None where the link already is one of the site."""
-    if repository in PROJECT_FILES:
-        return PROJECT_FILES[repository]
+    generated = {**PROJECT_FILES, **MIGRATION_FILES}
+    if repository in generated:
+        return generated[repository]
     notebook = re.fullmatch(r"docs/(notebooks/\w+)\.ipynb", repository)
     if notebook:
         return f"{notebook[1]}.md"

@@ -5,45 +5,59 @@ from collections.abc import Iterable
 
 from equimetric.objectives.counterparts import LIBRARIES, Counterpart, counterparts
 
-__all__ = ["migration_pages"]
+__all__ = ["MIGRATION_FILES", "migration_pages"]
 
-VERSIONS = {"pytorch-metric-learning": "2.9.0", "open-metric-learning": "4.0"}
+VERSIONS = {"pytorch-metric-learning": "2.9.0", "open-metric-learning": "4.0.0"}
 """Library → the version whose names have rows."""
 
-AROUND = {
-    "pytorch-metric-learning": {
-        "AccuracyCalculator": ("em.evaluate", "Metrics by name, in one scan; intervals with it."),
-        "testers.GlobalEmbeddingSpaceTester": ("em.evaluate", "Embeddings are given; a run evaluates itself."),
-        "trainers.MetricLossOnly": ("em.train", "A whole run from a configuration; or your own loop."),
-        "trainers.TrainWithClassifier, CascadedEmbeddings": ("em.objective", "A sum of objectives, or a learner."),
-        "utils.distributed.DistributedLossWrapper": ("em.objective", "Option `gather=True`."),
-        "utils.distributed.DistributedMinerWrapper": ("em.objective", "The selection sees the gathered batch."),
-        "utils.inference.InferenceModel, FaissKNN": ("em.Gallery", "Exact search, on disk, under a certificate."),
-        "utils.inference.MatchFinder": ("em.calibrate", "A threshold for a rate, with bounds for new classes."),
-        "utils.logging_presets": ("em.train", "Logs and checkpoints are part of a run."),
-    },
-    "open-metric-learning": {
-        "metrics.EmbeddingMetrics": ("em.Accumulator", "`update` and `compute`, over several ranks, too."),
-        "retrieval.RetrievalResults": ("em.Gallery", "Exact search; `search` gives ids and similarities."),
-        "datasets.ImageQueryGalleryLabeledDataset": ("em.load_dataset", "A manifest with queries and gallery."),
-        "lightning.ExtractorModule": ("em.train", "Or a module of your own: see In your loop."),
-        "registry, pipelines": ("em.train", "One configuration file, `equimetric train`."),
-    },
+MIGRATION_FILES = {
+    f"src/equimetric/objectives/{file}": f"migrating/{library}.md" for library, file in LIBRARIES.items()
 }
-"""Library → what stands around its losses: its name → (ours, in a sentence)."""
+"""File of the repository → page of the site, for links that lead to the one or the other."""
 
-MARKS = {"agrees": "equal", "differs": "differs", "none": "none"}
+MARKS = {
+    "agrees": "equal",
+    "except": "equal except",
+    "drawn": "equal in distribution",
+    "differs": "differs",
+    "none": "none",
+}
+"""Verdict → its word in a table."""
+
+TITLES = {"options": "Options of metrics", "functional": "Functions of metrics", "ddp": "Several processes"}
+"""Kind → the heading of its table, where it is not the kind itself."""
+
+LEGEND = """| verdict | means |
+|---|---|
+| equal | computed on both sides of the same batch in float64: value and gradients agree within 10⁻⁶ |
+| equal except | the same, except in the cases that the row names |
+| equal in distribution | drawn at random, with the same probabilities |
+| differs | there is a counterpart, but it is defined in another way, and the row says how |
+| none | there is no counterpart, and the row says why |
+"""
+
+VARIABLES = """The code under *here* runs as it stands, with these variables:
+
+```python
+import torch
+import equimetric as em
+
+classes, dim = 4, 8
+labels = torch.arange(classes).repeat_interleave(4)  # with `embeddings`, a batch or a test set
+embeddings = torch.randn(16, dim)
+superclass = labels // 2
+gallery, gallery_labels = torch.randn(16, dim), labels
+```
+"""
 
 
 def migration_pages() -> dict[str, tuple[str, str]]:
     """An index, and a page for each library."""
     pages = {f"migrating/{library}.md": (library, library_page(library)) for library in LIBRARIES}
-    links = "\n".join(f"* [from {library}]({library}.md)" for library in LIBRARIES)
+    links = "\n".join(f"* [from {library}]({library}.md), version {VERSIONS[library]}" for library in LIBRARIES)
     index = (
-        "# Migrating\n\nEvery public loss, miner, sampler, distance, reducer and metric of two libraries, with what"
-        " stands for it here. Both sides of a row marked *equal* were computed on the same batch in float64 and agree"
-        " within 10⁻⁶, gradients included, unless it draws at random; the tests keep it so. Where a row differs, it"
-        f" says why.\n\n{links}\n"
+        "# Migrating\n\nThe public names of two libraries, each with its counterpart here or the reason why there is"
+        f" none.\n\n{links}\n\n{LEGEND}\n{VARIABLES}"
     )
     return {"migrating/index.md": ("Migrating", index), **pages}
 
@@ -51,27 +65,25 @@ def migration_pages() -> dict[str, tuple[str, str]]:
 def library_page(library: str) -> str:
     """All rows, kind by kind."""
     rows = counterparts(library)
-    verdicts = Counter(row.verdict for row in rows)
+    verdicts = Counter(MARKS[row.verdict] for row in rows)
+    counts = ", ".join(f"{mark} {verdicts[mark]}" for mark in MARKS.values() if verdicts[mark])
     compared = sum(bool(row.compared) for row in rows)
     sections = [
         f"---\nhide: [toc]\n---\n\n# From {library}\n",
-        f"Names are those of version {VERSIONS[library]}.\n",
-        f"{len(rows)} rows: {verdicts['agrees']} equal, {verdicts['differs']} that differ for the reason given,"
-        f" {verdicts['none']} without a counterpart. Values of {compared} were computed on both sides.\n",
+        f"Names are those of version {VERSIONS[library]}. {len(rows)} rows: {counts}. {compared} were computed on both"
+        " sides. [What the verdicts mean](index.md), and the variables of the code under *here*.\n",
     ]
     for kind in dict.fromkeys(row.kind for row in rows):
-        sections += [f"## {kind.capitalize()}\n", table(row for row in rows if row.kind == kind)]
-    sections += ["## Around the losses\n", "| theirs | here | |\n|---|---|---|"]
-    sections += [f"| `{theirs}` | `{ours}` | {says} |" for theirs, (ours, says) in AROUND[library].items()]
+        sections += [f"## {TITLES.get(kind, kind.capitalize())}\n", table(row for row in rows if row.kind == kind)]
     return "\n".join(sections)
 
 
 def table(rows: Iterable[Counterpart]) -> str:
-    """Theirs, ours, whether they agree, and why not."""
-    lines = ["| theirs | here | | |", "|---|---|---|---|"]
+    """Theirs; ours, and why they differ; whether they agree. Its class lets long code wrap."""
+    lines = ["| theirs | here, and why | verdict |", "|---|---|---|"]
     for row in rows:
         plain = row.theirs in row.example and not row.example.startswith("lambda")
-        theirs = f"`{row.example if plain else row.theirs}`"
-        ours = f"`{row.construction}`" if row.construction else "–"
-        lines.append(f"| {theirs} | {ours} | {MARKS[row.verdict]} | {row.reason} |".replace("||", "| |"))
-    return "\n".join(lines) + "\n"
+        theirs = f"`{row.example}`" if plain else ", ".join(f"`{name}`" for name in row.names)
+        ours = [*([f"`{row.construction}`"] if row.ours else []), *([row.reason] if row.reason else [])]
+        lines.append(f"| {theirs} | {'<br>'.join(ours)} | {MARKS[row.verdict]} |")
+    return '<div class="migration" markdown>\n\n' + "\n".join(lines) + "\n\n</div>\n"

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from equimetric.studies import compare
     from equimetric.training import refit, train
 
+__version__ = "1.0.0"
+
 __all__ = [
     "GEOMETRIES",
     "LOSSES",

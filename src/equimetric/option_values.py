@@ -4,30 +4,35 @@ With `temperature: PositiveFloat = 0.07` in the signature of a loss, 0, "0.07" a
 option.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isfinite
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, did_you_mean, quote
 
 __all__ = [
     "Acute",
     "HalfTurn",
+    "HingeReduction",
     "NonNegativeFloat",
     "NonNegativeInt",
     "PositiveFloat",
     "PositiveInt",
     "Range",
+    "RowReduction",
+    "Smoothing",
+    "TermReduction",
     "UnitFraction",
     "check_options",
+    "refused",
 ]
 
 
@@ -59,6 +64,15 @@ Acute = Annotated[float, Range(0.0, 89.0)]
 """An angle in degrees, with a tangent of moderate size."""
 HalfTurn = Annotated[float, Range(0.0, 180.0)]
 """An angle in degrees."""
+RowReduction: TypeAlias = Literal["mean", "valid", "batch", "sum", "none"]
+"""Of the losses of queries; see `ops.reduce_rows`."""
+TermReduction: TypeAlias = Literal["nonzero", "mean", "sum", "batch", "valid", "none"]
+"""Of the terms of pairs or triples; see `ops.reduce`."""
+
+HingeReduction: TypeAlias = Literal["nonzero", "mean", "sum", "batch", "valid", "anchor", "none"]
+"""Of hinges on pairs; see `ops.sum_hinges`."""
+Smoothing: TypeAlias = Literal["others", "uniform"]
+"""Which classes share what label smoothing takes from the right one; see `ops.cross_entropy`."""
 
 KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     float: ("a number", lambda value: not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)),
@@ -87,8 +101,22 @@ def check_options(owner: str, definition: Callable[..., Any], options: Mapping[s
     for name, value in checked.items():
         expected = describe_mismatch(annotations.get(name), value)
         if expected:
-            raise EquimetricError(f"{owner}: {name} must be {' or '.join(expected)}, got {value!r}")
+            raise refused(owner, name, value, expected)
     return checked
+
+
+def refused(what: str, name: str, value: Any, expected: list[str]) -> EquimetricError:
+    """The error for a value that is not allowed; of a word, with the one that is meant, where there is one."""
+    words = [one.strip("'") for one in expected if one.startswith("'")]
+    meant = did_you_mean(value, words) if words and isinstance(value, str) else ""
+    advice = f"; {meant}" if meant.startswith(("it is called", "did you mean")) else ""
+    return EquimetricError(f"{what}: {name} must be {list_choices(expected)}, got {quote(value)}{advice}")
+
+
+def list_choices(words: Iterable[str]) -> str:
+    """`a, b or c`."""
+    *others, last = dict.fromkeys(words)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def to_python(value: Any) -> Any:
@@ -105,6 +133,9 @@ def describe_mismatch(annotation: Any, value: Any) -> list[str]:
     if get_origin(annotation) in (Union, UnionType):
         mismatches = [describe_mismatch(member, value) for member in get_args(annotation)]
         return [] if not all(mismatches) else [description for member in mismatches for description in member]
+    if get_origin(annotation) is Literal:
+        allowed = get_args(annotation)
+        return [] if isinstance(value, str | int) and value in allowed else [repr(choice) for choice in allowed]
     base, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     base = get_origin(base) or base
     if base not in KINDS:

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 import equimetric as em
 from equimetric.components import REFERENCES, SELECTIONS, FunctionModule
-from equimetric.constructors.stubs import KINDS
+from equimetric.constructors.stubs import KINDS, LOSS_FUNCTIONS
 from equimetric.errors import EquimetricError
 from equimetric.objectives.recipes import recipes
 
@@ -133,6 +134,34 @@ def test_samplers_backbones_heads_and_data_sets():
     assert isinstance(em.references.batch(), REFERENCES["batch"].definition)
 
 
+VALUES = {"classes": 6, "dim": 24, "images": 18, "beta_class": 6, "beta_image": 18, "ns": 1, "nq": 1, "nc": 6}
+
+
+@pytest.mark.parametrize("name", sorted(name for name, recipe in recipes().items() if recipe.stands_alone))
+def test_every_way_to_call_a_method_builds_it(name):
+    """With what the stubs say is required, and one option of the references by name."""
+    for signature in LOSS_FUNCTIONS.signatures(name):
+        options = {one.name: one for one in signature.parameters}
+        given = {key: VALUES[key] for key, one in options.items() if one.default is one.empty and key != "references"}
+        if options["references" if "references" in options else "geometry"].default is inspect.Parameter.empty:
+            choices = get_args(options["references"].annotation)
+            given["references"] = (
+                choices[0] if isinstance(choices[0], str) else em.references.proxies(classes=6, dim=24)
+            )
+            if given["references"] == "memory":
+                given["size"] = 32
+        built = getattr(em.losses, name)(**given)
+        assert isinstance(built, em.Objective)
+
+
+def test_options_with_few_choices_list_them_in_the_stub():
+    text = (ROOT / "src" / "equimetric" / "constructors" / "losses.pyi").read_text()
+    assert "mode: Literal['plain', 'monotone', 'easy'] = 'monotone'," in text
+    assert "reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None," in text
+    assert "reduction: str" not in text
+    assert "mode: str" not in text
+
+
 def test_learners_are_tables_of_a_configuration():
     assert em.learners.matryoshka(sizes=[4, 8]) == {"name": "matryoshka", "options": {"sizes": [4, 8]}}
     with pytest.raises(EquimetricError, match="gamma"):
@@ -182,6 +211,10 @@ several: em.Objective | em.ObjectiveSum = em.objective("contrastive+tcm")
 em.losses.triplet(margin=0.1, selection=em.selections.semihard(margin=0.1), geometry=em.geometries.lp(p=1))
 em.losses.arcface(classes=5, dim=8, scale=30.0)
 em.losses.arcface(references=em.references.proxies(classes=5, dim=8))
+em.losses.triplet(references="memory", size=1024, dim=8, reduction="mean")
+em.losses.triplet(references="proxies", classes=5, dim=8)
+value: torch.Tensor = em.losses.triplet()(torch.zeros(2, 2), torch.zeros(2))
+version: str = em.__version__
 em.batches.class_balanced(torch.arange(4), classes_per_batch=2, samples_per_class=2)
 table: dict[str, object] = em.learners.s2sd(gamma=1.0)
 em.datasets.folder(root="images", size=32)
@@ -189,8 +222,13 @@ em.learners.Learner
 """
 
 WRONG = {
-    "em.losses.triplet(margn=0.1)": "margn",
-    "em.losses.triplet(margin='wide')": "margin",
+    "em.losses.triplet(margn=0.1)": 'did you mean "margin"?',
+    "em.losses.triplet(margin='wide')": "No overload",
+    "em.losses.triplet(reduction='average')": "No overload",
+    "em.losses.triplet(references='memory', dim=8, sice=3)": "No overload",
+    "em.losses.pnp(variant='A')": "No overload",
+    "em.references.proxies(classes=2, dim=2, pool='mean')": "pool",
+    "number: int = em.objective('triplet')(torch.zeros(2, 2), torch.zeros(2))": "Incompatible types",
     "em.losses.arcface(dim=8)": "No overload",
     "em.losses.tripplet()": "tripplet",
     "em.selections.semihard(margin=[])": "margin",

@@ -548,11 +548,10 @@ def test_every_query_of_a_separable_loss_has_a_loss_of_its_own(method):
 @pytest.mark.parametrize("reduction", ["sum", "mean", "nonzero", "batch"])
 @pytest.mark.parametrize("method", [m for m in SEPARABLE if "reduction" in LOSSES[recipes()[m].loss].options])
 def test_every_reduction_is_the_same_a_few_rows_at_a_time(method, reduction, monkeypatch):
-    objective = build(method, reduction=reduction)
     try:
-        objective(batch(4), LABELS, index=index(LABELS))
+        objective = build(method, reduction=reduction)
     except em.EquimetricError as error:
-        assert "unknown reduction" in str(error)  # noqa: PT017
+        assert "reduction must be" in str(error)  # noqa: PT017
         return
     both_ways_agree(objective, monkeypatch, exactly=not draws_at_random(method))
 

@@ -9,17 +9,16 @@ import pytest
 import torch
 
 import equimetric as em
-from equimetric.batches import BATCHES, build_batches
 from equimetric.errors import EquimetricError
 from equimetric.objectives import Context, build_objective
-from equimetric.objectives.counterparts import KINDS, VERDICTS, Counterpart, counterparts
+from equimetric.objectives.counterparts import METHOD_KINDS, VERDICTS, Counterpart, counterparts
 
 WORKED = json.loads((Path(__file__).parents[1] / "worked_values" / "counterparts.json").read_text())
 EMBEDDINGS, PROXIES = (torch.tensor(WORKED["batch"][name], dtype=torch.float64) for name in ("embeddings", "proxies"))
 CONTEXT = Context(classes=4, dim=EMBEDDINGS.shape[1], images=len(EMBEDDINGS))
-ROWS = [row for row in counterparts() if row.kind in KINDS]
+EVERY = counterparts()
+ROWS = [row for row in EVERY if row.kind in (*METHOD_KINDS, "samplers")]
 OBJECTIVES = [row for row in ROWS if row.ours and row.kind != "samplers"]
-SAMPLERS = [row for row in ROWS if row.ours and row.kind == "samplers"]
 TOLERANCE = 1e-6
 
 
@@ -28,23 +27,24 @@ def name_of(row):
 
 
 def test_every_public_name_has_a_row():
-    assert {kind: sorted({row.theirs for row in ROWS if row.kind == kind}) for kind in KINDS} == WORKED["names"]
+    found = {
+        kind: sorted({name for row in EVERY if row.kind == kind for name in row.names}) for kind in WORKED["names"]
+    }
+    assert found == WORKED["names"]
 
 
 def test_every_name_has_a_counterpart_or_a_reason():
-    for row in ROWS:
+    for row in EVERY:
         assert row.verdict in VERDICTS
         assert row.construction or row.reason.endswith("."), row.theirs
         if row.verdict != "agrees":
             assert row.reason.endswith("."), row.theirs
 
 
-def test_what_agrees_is_compared_unless_it_is_drawn_at_random():
-    assert [row.theirs for row in ROWS if row.verdict == "agrees" and not row.compared] == [
-        "FixedSetOfTriplets",
-        "HierarchicalSampler",
-        "MPerClassSampler",
-    ]
+def test_what_agrees_is_compared_and_what_is_drawn_says_so():
+    assert all(row.compared for row in EVERY if row.verdict == "agrees")
+    assert all(row.compared or row.kind == "samplers" for row in EVERY if row.verdict == "except")
+    assert {row.theirs for row in EVERY if row.verdict == "drawn"} == {"FixedSetOfTriplets", "MPerClassSampler"}
     assert {row.example for row in ROWS if row.compared} == set(WORKED["cases"])
 
 
@@ -52,18 +52,6 @@ def test_what_agrees_is_compared_unless_it_is_drawn_at_random():
 def test_every_construction_builds(row):
     objective = build_objective(row.ours, row.options, CONTEXT)
     assert isinstance(objective, em.Objective | em.ObjectiveSum)
-
-
-@pytest.mark.parametrize("row", SAMPLERS, ids=name_of)
-def test_every_sampler_builds(row):
-    labels = torch.arange(8).repeat_interleave(4)
-    options = dict(row.options)
-    shape = {name: options.pop(name) for name in ("classes", "samples")}
-    for name in getattr(BATCHES[row.ours], "per_sample", ()):
-        assert isinstance(options[name], str), "a configuration names an attribute of the data"
-        options[name] = (labels // 4).tolist()
-    sampler = build_batches(row.ours, labels, **shape, batches=3, options=options)
-    assert len(sampler.batch(0)) == shape["classes"] * shape["samples"]
 
 
 def set_proxies(objective):
@@ -105,8 +93,12 @@ def test_rows_are_read_without_torch():
 def test_a_construction_is_code():
     row = Counterpart("losses", "X", "agrees", ours="triplet", options={"margin": 0.1, "selection.margin": 0.2})
     assert row.construction == "em.objective('triplet', margin=0.1, **{'selection.margin': 0.2})"
-    sampler = Counterpart("samplers", "Y", "agrees", ours="class_balanced", options={"classes": 4})
-    assert sampler.construction == "kind = 'class_balanced', classes = 4"
+    proxies = Counterpart("losses", "X", "agrees", ours="arcface", options={"scale": 8.0}, variables=["classes", "dim"])
+    assert proxies.construction == "em.objective('arcface', classes=classes, dim=dim, scale=8.0)"
+    sampler = Counterpart("samplers", "Y", "agrees", ours="class_balanced", options={"classes_per_batch": 4})
+    assert sampler.construction == "em.batches.class_balanced(labels, classes_per_batch=4)"
+    other = Counterpart("trainers", "Z", "differs", ours="em.train", reason="R.")
+    assert other.construction == "em.train"
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,9 @@ def test_sizes_of_members():
         em.objective("bier", dim=9, sizes=(4.5, 4.5))
     with pytest.raises(EquimetricError, match=r"dimension 6, but the members of 'bier' have 2 \+ 3 \+ 4 = 9"):
         em.objective("bier", dim=9, sizes=(2, 3, 4))(MEMBERS[:, :6], LABELS)
-    with pytest.raises(EquimetricError, match="unknown boosting 'etta'"):
+    with pytest.raises(EquimetricError, match="boosting must be 'eta' or 'shrinkage', got 'etta'"):
         em.objective("bier", dim=9, boosting="etta")
-    with pytest.raises(EquimetricError, match="unknown diversity"):
+    with pytest.raises(EquimetricError, match="diversity must be"):
         em.objective("bier", dim=9, diversity="adversary")
 
 
@@ -254,7 +254,7 @@ def test_dreml_refuses_classes_it_does_not_know():
         objective(MEMBERS, LABELS)
     with pytest.raises(EquimetricError, match="cannot share an embedding of dimension 9"):
         em.objective("dreml", classes=4, dim=9, members=12)
-    with pytest.raises(EquimetricError, match="unknown kind of proxies"):
+    with pytest.raises(EquimetricError, match="proxies must be 'static' or 'learned'"):
         em.objective("dreml", classes=4, dim=9, members=3, proxies="fixed")
 
 

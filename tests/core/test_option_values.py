@@ -26,7 +26,11 @@ PROXIES = {"classes": 5, "dim": 3}
         ("contrastive", {"power": 0}, "power must be a whole number of 1 or more"),
         ("contrastive", {"pos_margin": True}, "pos_margin must be a number, got True"),
         ("triplet", {"soft": 1}, "soft must be True or False, got 1"),
-        ("triplet", {"reduction": 3}, "reduction must be a name or None, got 3"),
+        (
+            "triplet",
+            {"reduction": 3},
+            "reduction must be 'nonzero', 'mean', 'sum', 'batch', 'valid', 'none' or None, got 3",
+        ),
         ("multi_similarity_miner", {"epsilon": None}, "selection 'multi_similarity': epsilon must be a number"),
         ("arcface", {**PROXIES, "label_smoothing": 2}, "label_smoothing must be a number between 0 and 1, got 2"),
         ("arcface", {"classes": 5.0, "dim": 3}, "references 'proxies': classes must be a whole number, got 5.0"),

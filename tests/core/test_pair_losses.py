@@ -259,18 +259,21 @@ def test_positives_of_repeated_classes_share_the_target(symmetric):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("circle", {"mode": "pair"}, "circle mode"),
-        ("supcon", {"reduction": "rows"}, "reduction"),
+        ("circle", {"mode": "pair"}, "mode must be 'anchor' or 'batch', got 'pair'"),
+        ("supcon", {"reduction": "rows"}, "reduction must be 'valid' or 'batch', got 'rows'"),
         ("lifted_generalized", {"reduction": "rows"}, "reduction"),
         ("ranked_list", {"form": "linear"}, "form"),
         ("binomial", {"reduction": "median"}, "reduction"),
         ("snr_contrastive", {"reduction": "median"}, "reduction"),
-        ("npairs", {"repeated": "last"}, "repeated classes"),
+        ("npairs", {"repeated": "last"}, "repeated must be 'first' or 'soft'"),
+        ("arcface", {"mode": "hard", "classes": 4, "dim": 5}, "mode must be 'plain', 'monotone' or 'easy'"),
+        ("triplet", {"reduction": "zzz"}, "'valid', 'none' or None, got 'zzz'"),
+        ("dcl", {"reduction": "zzz"}, "reduction must be 'query', 'mean'"),
     ],
 )
-def test_unknown_words_are_refused(method, options, message):
+def test_unknown_words_are_refused_when_an_objective_is_built(method, options, message):
     with pytest.raises(em.EquimetricError, match=message):
-        em.objective(method, **options)(batch(), torch.tensor(LABELS))
+        em.objective(method, **options)
 
 
 def drop_and_double(pairs):

@@ -161,7 +161,7 @@ def test_easy_hard_has_the_other_selections_among_its_own():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pos_strategy": "soft"}, "unknown strategy 'soft'"),
+        ({"pos_strategy": "soft"}, "pos_strategy must be 'easy', 'semihard', 'hard' or 'all', got 'soft'"),
         ({"pos_strategy": "semihard"}, "choose 'easy' or 'hard' for one of them"),
         ({"pos_strategy": "all"}, "choose 'easy' or 'hard' for one of them"),
         ({"allowed_pos_range": (1.0, 0.5)}, "two ascending distances"),

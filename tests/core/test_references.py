@@ -41,13 +41,13 @@ IDS = torch.tensor([0, 0, 1, 1])
     ("options", "message"),
     [
         ({"per_class": 0}, "per_class=0"),
-        ({"pool": "mean"}, "unknown pool"),
-        ({"divisor": "half"}, "unknown divisor"),
+        ({"pool": "mean"}, "pool must be 'max' or 'soft'"),
+        ({"divisor": "half"}, "divisor must be 'ordered' or 'unordered'"),
         ({"sample_rate": 0.0}, "sample_rate"),
         ({"initial_length": 0.0}, "initial_length"),
-        ({"initial": "orthogonal"}, "unknown init"),
+        ({"initial": "orthogonal"}, "initial must be"),
         ({"static": True}, "dim = classes"),
-        ({"assignment": "dinamic"}, "did you mean 'dynamic'"),
+        ({"assignment": "dinamic"}, "assignment must be 'static' or 'dynamic', got 'dinamic'"),
         ({"assignment": "dynamic", "sample_rate": 0.5}, "set sample_rate=1"),
     ],
 )

@@ -71,7 +71,7 @@ def test_values_of_n_pairs_are_those_of_their_anchors(method):
     torch.testing.assert_close(value("batch"), terms.sum() / 8)
     weighted = value("none", sample_weight=w)
     torch.testing.assert_close(value("mean", sample_weight=w), weighted.sum() / (2 + 0.5 + 1.5))
-    with pytest.raises(em.EquimetricError, match="unknown reduction 'average'"):
+    with pytest.raises(em.EquimetricError, match="'sum' or 'none', got 'average'"):
         value("average")
 
 

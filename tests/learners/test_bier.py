@@ -85,5 +85,5 @@ def test_wrong_configurations_are_refused():
         make("bier", method="a_bier")
     with pytest.raises(EquimetricError, match="learner 'a_bier' has diversity 'adversarial', not 'activation'"):
         make("a_bier", method="bier")
-    with pytest.raises(EquimetricError, match="unknown kind of weights 'sizes'"):
+    with pytest.raises(EquimetricError, match="weights must be 'size' or 'boosting', got 'sizes'"):
         make("bier", learner={"options": {"weights": "sizes"}})

@@ -87,7 +87,7 @@ def test_positives_are_the_item_or_the_class():
     several = encoders(shape=PAIRS.model_copy(update={"attributes": {"item": 8}}))
     several.on_epoch(SimpleNamespace(attributes={"item": torch.arange(24) // 3}))
     assert several.labels(batch).tolist() == [row // 3 for row in range(24)]
-    with pytest.raises(EquimetricError, match=r"unknown learner\.options\.positives 'pair'"):
+    with pytest.raises(EquimetricError, match="positives must be 'item' or 'class', got 'pair'"):
         encoders(positives="pair")
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import equimetric
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -91,8 +93,10 @@ def test_extras_that_errors_recommend_exist():
 
 def test_the_version_is_the_same_everywhere():
     version = PROJECT["version"]
+    assert equimetric.__version__ == version
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    released = re.search(r"^date-released: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
+    assert f"## {version} ({released})" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.slow
@@ -101,8 +105,10 @@ def test_an_installed_sdist_works_outside_the_repository(tmp_path):
     build(tmp_path / "dist")  # the sdist, and from it the wheel
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert tracked("src") | {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"} <= names
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    documents = {"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "CITATION.cff"}
+    made = {"PKG-INFO", ".gitignore"}  # by the builder
+    assert names - made == tracked("src") | documents | {"pyproject.toml", "constraints.txt"}
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)

@@ -48,6 +48,21 @@ def test_examples_run_one_after_another(page, tmp_path, monkeypatch, capsys):
         assert line in everything
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/start/{way}.md" for way in ("engineer", "programmer", "researcher"))]
+)
+def test_a_type_checker_accepts_the_first_examples(page, tmp_path):
+    file = tmp_path / "page.py"
+    file.write_text("\n".join(python_blocks(page)))
+    # torch's `backward` has no types.
+    options = ["--allow-untyped-calls", "--config-file", str(ROOT / "pyproject.toml")]
+    shown = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, str(file)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stdout
+
+
 def test_components_of_your_own_run_in_a_process_of_their_own(tmp_path):
     """They register, and no other test should find them."""
     code = "\n".join(python_blocks(REGISTERS))

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import equimetric as em
 from equimetric.batches.registry import BATCHES
@@ -112,8 +111,10 @@ def test_distances_are_geometries(theirs, ours):
     [("AvgNonZeroReducer", "nonzero"), ("MeanReducer", "mean"), ("SumReducer", "sum"), ("DoNothingReducer", "none")],
 )
 def test_reducers_are_reductions(theirs, ours):
-    objective = em.objective("triplet", reduction=theirs)
-    assert repr(ours) in message(objective, torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    for method in ("triplet", "contrastive"):
+        advice = message(em.objective, method, reduction=theirs).rpartition("; ")[2]
+        assert advice in (f"it is called {ours!r} here", f"did you mean {ours!r}?")
+    assert message(em.objective, "triplet", reduction="maen").endswith("got 'maen'; did you mean 'mean'?")
 
 
 def test_samplers_are_batches():

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 def a_bier(
     *,
-    weights: str = 'size',
+    weights: Literal['size', 'boosting'] = 'size',
 ) -> dict[str, Any]:
     r"""BIER with regressors that predict one member from another, and members that evade them by a reversed gradient.
 
@@ -43,7 +43,7 @@ def attributes(
 
 def bier(
     *,
-    weights: str = 'size',
+    weights: Literal['size', 'boosting'] = 'size',
 ) -> dict[str, Any]:
     r"""M slices of one head, which the loss `bier` trains by online gradient boosting; later ones are larger.
 
@@ -224,7 +224,7 @@ def single() -> dict[str, Any]:
 
 def two_encoders(
     *,
-    positives: str = 'item',
+    positives: Literal['item', 'class'] = 'item',
 ) -> dict[str, Any]:
     r"""An encoder for each of two modalities, whose outputs are compared with each other, never among themselves.
 

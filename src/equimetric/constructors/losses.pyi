@@ -9,7 +9,7 @@ from equimetric.pairs import Pairs
 from equimetric.references.base import References
 from torch import Generator, Tensor
 from torch.nn.modules.module import Module
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 def a_bier(
     *,
@@ -18,8 +18,8 @@ def a_bier(
     beta1: PositiveFloat = 2.0,
     beta2: float = 0.5,
     c_neg: PositiveFloat = 25.0,
-    boosting: str = 'eta',
-    diversity: str = 'adversarial',
+    boosting: Literal['eta', 'shrinkage'] = 'eta',
+    diversity: Literal['none', 'activation', 'adversarial'] = 'adversarial',
     lambda_div: NonNegativeFloat = 5e-05,
     lambda_w: NonNegativeFloat = 100000.0,
     hidden: PositiveInt = 512,
@@ -30,7 +30,7 @@ def a_bier(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""A-BIER: members that cannot be predicted from one another.
 
@@ -59,20 +59,20 @@ def adaface(
     h: NonNegativeFloat = 0.333,
     scale: PositiveFloat = 64.0,
     rate: UnitFraction = 1.0,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = True,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -99,23 +99,14 @@ def adaface(
     h: NonNegativeFloat = 0.333,
     scale: PositiveFloat = 64.0,
     rate: UnitFraction = 1.0,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""AdaFace: class weights of unit length, embeddings of any.
-
-    Classify by angle, with a larger angular margin for large embedding norms and a larger cosine margin for small.
-
-    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos(θ_y − m q) − m − m q), the angle kept
-    in (0, π), q = h (‖x‖ − μ)/(σ + 0.001), cut to [−1, 1], a constant. μ and σ are the mean and the deviation of the
-    norms: exponential moving averages with momentum `rate`, initialised to 20 and 100, and part of the state. The
-    class weights are of unit length (`normalize_proxies=True`), the embeddings are not.
-    """
+) -> Objective: ...
 
 def angular(
     *,
@@ -127,7 +118,7 @@ def angular(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Bound the angle at the negative of the triangle of anchor, positive and negative.
 
@@ -137,7 +128,7 @@ def angular(
 def angular_npair(
     *,
     alpha_deg: Acute = 45.0,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -159,7 +150,7 @@ def angular_npairs_combo(
     lam: float = 2.0,
     l2_reg: NonNegativeFloat = 0.002,
     symmetric: bool = False,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -180,23 +171,23 @@ def arcface(
     dim: int,
     margin_rad: float = 0.5,
     scale: PositiveFloat = 64.0,
-    mode: str = 'monotone',
+    mode: Literal['plain', 'monotone', 'easy'] = 'monotone',
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -217,22 +208,17 @@ def arcface(
     references: str | References,
     margin_rad: float = 0.5,
     scale: PositiveFloat = 64.0,
-    mode: str = 'monotone',
+    mode: Literal['plain', 'monotone', 'easy'] = 'monotone',
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Classify by cosine after widening the angle to the right class by a margin.
-
-    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_{y} = scale · cos(θ_y + m), m in radians. Modes:
-    'plain' for all θ; 'monotone' falls on as cos θ − m sin m beyond θ = π − m; 'easy' has no margin where cos θ ≤ 0.
-    """
+) -> Objective: ...
 
 def bier(
     *,
@@ -241,8 +227,8 @@ def bier(
     beta1: PositiveFloat = 2.0,
     beta2: float = 0.5,
     c_neg: PositiveFloat = 25.0,
-    boosting: str = 'eta',
-    diversity: str = 'activation',
+    boosting: Literal['eta', 'shrinkage'] = 'eta',
+    diversity: Literal['none', 'activation', 'adversarial'] = 'activation',
     lambda_div: NonNegativeFloat = 5e-05,
     lambda_w: NonNegativeFloat = 100000.0,
     hidden: PositiveInt = 512,
@@ -253,7 +239,7 @@ def bier(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Online gradient boosting over the members of an ensemble: each learns the pairs that those before it got wrong.
 
@@ -271,12 +257,13 @@ def bier(
     method also lets the last layer alone learn from R and keeps its rows at unit length, which is up to the network.
     """
 
+@overload
 def binomial(
     *,
     alpha: PositiveFloat = 2.0,
     beta: PositiveFloat = 50.0,
     gamma: float = 0.5,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     epsilon: float | None = None,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
@@ -293,12 +280,66 @@ def binomial(
     of each anchor.
     """
 
+@overload
+def binomial(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    gamma: float = 0.5,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def binomial(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    gamma: float = 0.5,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def binomial_vthm(
     *,
     alpha: PositiveFloat = 2.0,
     beta: PositiveFloat = 50.0,
     gamma: float = 0.5,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     epsilon: float = 0.1,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
@@ -315,6 +356,59 @@ def binomial_vthm(
     of each anchor.
     """
 
+@overload
+def binomial_vthm(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    gamma: float = 0.5,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    epsilon: float = 0.1,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def binomial_vthm(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    gamma: float = 0.5,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    epsilon: float = 0.1,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
 def center_invariant(
     *,
     geometry: str | Geometry | None = None,
@@ -324,18 +418,19 @@ def center_invariant(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Penalize unequal proxy norms, so that no class is favoured; add it to an objective with proxies.
 
     L = mean_c ¼ (‖w_c‖² − mean_k ‖w_k‖²)²
     """
 
+@overload
 def circle(
     *,
     m: float = 0.4,
     gamma: PositiveFloat = 80.0,
-    mode: str = 'anchor',
+    mode: Literal['anchor', 'batch'] = 'anchor',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -343,7 +438,7 @@ def circle(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Pull and push harder the farther a similarity is from its optimum.
 
@@ -351,6 +446,57 @@ def circle(
     α⁺ = [1 + m − s]₊ and α⁻ = [s + m]₊ held constant; over anchors with positives and negatives. `mode='batch'` has one
     term with both sums over all unordered pairs of the batch.
     """
+
+@overload
+def circle(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    m: float = 0.4,
+    gamma: PositiveFloat = 80.0,
+    mode: Literal['anchor', 'batch'] = 'anchor',
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def circle(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    m: float = 0.4,
+    gamma: PositiveFloat = 80.0,
+    mode: Literal['anchor', 'batch'] = 'anchor',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
 
 @overload
 def combined_margin(
@@ -361,23 +507,23 @@ def combined_margin(
     m2: NonNegativeFloat = 0.3,
     m3: NonNegativeFloat = 0.2,
     scale: PositiveFloat = 64.0,
-    mode: str = 'monotone',
+    mode: Literal['plain', 'monotone'] = 'monotone',
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -401,23 +547,17 @@ def combined_margin(
     m2: NonNegativeFloat = 0.3,
     m3: NonNegativeFloat = 0.2,
     scale: PositiveFloat = 64.0,
-    mode: str = 'monotone',
+    mode: Literal['plain', 'monotone'] = 'monotone',
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Classify by cosine with the margins of SphereFace, ArcFace and CosFace at once.
-
-    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos φ − m3), φ = m1 θ_y + m2 in radians.
-    Modes: 'plain' for all φ; 'monotone' continues as (−1)^k cos φ − 2k for φ in [kπ, (k + 1)π], which always falls.
-    m1=1, m2=0.5, m3=0 is ArcFace, m1=1, m2=0, m3=0.35 is CosFace.
-    """
+) -> Objective: ...
 
 def contextual(
     *,
@@ -432,7 +572,7 @@ def contextual(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Samples of one class must have the same neighbours, samples of different classes none in common.
 
@@ -447,11 +587,12 @@ def contextual(
     reduction="nonzero" of contrastive_cosine.
     """
 
+@overload
 def contrastive(
     *,
     pos_margin: float = 0.0,
     neg_margin: float = 1.0,
-    reduction: str = 'nonzero',
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'anchor', 'none', 'query'] = 'nonzero',
     power: PositiveInt = 1,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
@@ -469,11 +610,64 @@ def contrastive(
     (every term), for positives and negatives separately, so that the many negatives cannot drown the positives.
     """
 
+@overload
+def contrastive(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    pos_margin: float = 0.0,
+    neg_margin: float = 1.0,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'anchor', 'none', 'query'] = 'nonzero',
+    power: PositiveInt = 1,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def contrastive(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    pos_margin: float = 0.0,
+    neg_margin: float = 1.0,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'anchor', 'none', 'query'] = 'nonzero',
+    power: PositiveInt = 1,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def contrastive_cosine(
     *,
     lam: float = 0.5,
     pos_offset: float = 1.0,
-    reduction: str = 'batch',
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] = 'batch',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -490,6 +684,56 @@ def contrastive_cosine(
     """
 
 @overload
+def contrastive_cosine(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    lam: float = 0.5,
+    pos_offset: float = 1.0,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] = 'batch',
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def contrastive_cosine(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    lam: float = 0.5,
+    pos_offset: float = 1.0,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] = 'batch',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def cosface(
     *,
     classes: int,
@@ -497,21 +741,21 @@ def cosface(
     margin: float = 0.35,
     scale: PositiveFloat = 64.0,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -532,19 +776,15 @@ def cosface(
     margin: float = 0.35,
     scale: PositiveFloat = 64.0,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Classify by cosine after taking a margin off the right class.
-
-    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos θ_y − margin)
-    """
+) -> Objective: ...
 
 def covariance(
     *,
@@ -555,13 +795,14 @@ def covariance(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Penalize the covariance of every two coordinates of the raw embeddings; add it to any objective.
 
     L = 1/D Σ_{d≠e} Cov(x_d, x_e)², the covariance over the batch.
     """
 
+@overload
 def dcl(
     *,
     temperature: PositiveFloat = 0.1,
@@ -572,19 +813,67 @@ def dcl(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Pull positives and push negatives apart from one another: a close positive does not calm its negatives.
 
     L = mean_{(a,p)} −s_ap/τ + log Σ_{n∈N_a} e^{s_an/τ}, τ = `temperature`, over anchors that have negatives.
     """
 
+@overload
+def dcl(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    temperature: PositiveFloat = 0.1,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def dcl(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    temperature: PositiveFloat = 0.1,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
 def dreml(
     *,
     classes: PositiveInt,
     dim: PositiveInt,
     members: PositiveInt = 12,
-    proxies: str = 'static',
+    proxies: Literal['static', 'learned'] = 'static',
     embedding_multiplier: PositiveFloat = 3.0,
     seed: NonNegativeInt = 0,
     geometry: str | Geometry | None = None,
@@ -594,7 +883,7 @@ def dreml(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Each member of an ensemble classifies by meta-classes, into which the classes are grouped at random.
 
@@ -605,6 +894,7 @@ def dreml(
     method as published each member is a network by itself.
     """
 
+@overload
 def dynamic_soft_margin(
     *,
     nodes: int = 512,
@@ -616,7 +906,7 @@ def dynamic_soft_margin(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Dynamic soft margin: of each anchor its farthest positive and closest negative, as the paper draws them.
 
@@ -627,6 +917,57 @@ def dynamic_soft_margin(
     first batch starts the histogram; outside training it stays as it is. It is part of the state.
     """
 
+@overload
+def dynamic_soft_margin(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    nodes: int = 512,
+    momentum: UnitFraction = 0.01,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def dynamic_soft_margin(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    nodes: int = 512,
+    momentum: UnitFraction = 0.01,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def ephn(
     *,
     sigma: PositiveFloat = 0.1,
@@ -638,7 +979,7 @@ def ephn(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Pull an anchor to its closest positive only, not to all of its class.
 
@@ -646,6 +987,57 @@ def ephn(
     the most similar one with s_an < s_ap; anchors without either are left out.
     """
 
+@overload
+def ephn(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    sigma: PositiveFloat = 0.1,
+    semihard: bool = False,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def ephn(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    sigma: PositiveFloat = 0.1,
+    semihard: bool = False,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def equal_weights(
     *,
     epsilon: float | None = None,
@@ -656,13 +1048,62 @@ def equal_weights(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Weigh all pairs of an anchor equally; with `epsilon` it is valid-triplet hard mining (VTHM) alone.
 
     L = 1/B Σ_i { mean_{j∈P_i} (1 − s_ij) + mean_{k∈N_i} s_ik }
     """
 
+@overload
+def equal_weights(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def equal_weights(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def fastap(
     *,
     num_bins: PositiveInt = 10,
@@ -673,7 +1114,7 @@ def fastap(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Maximize the average precision of each anchor's ranking, smoothed by a soft histogram of its squared distances.
 
@@ -681,12 +1122,61 @@ def fastap(
     L = 1 − mean_i FastAP_i = mean_i (1/|P_i|) Σ_l h⁺_l H⁻_l / (H⁺_l + H⁻_l), over anchors with positives.
     """
 
+@overload
+def fastap(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    num_bins: PositiveInt = 10,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def fastap(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    num_bins: PositiveInt = 10,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def gist(
     *,
     temperature: PositiveFloat = 0.01,
     guide: Tensor | None = None,
     margin: NonNegativeFloat = 0.0,
-    margin_kind: str = 'absolute',
+    margin_kind: Literal['absolute', 'relative'] = 'absolute',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -694,7 +1184,7 @@ def gist(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""GIST: negatives that are closer than the closest positive are taken for positives without the label.
 
@@ -704,6 +1194,61 @@ def gist(
     positives are not in the denominator.
     """
 
+@overload
+def gist(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    temperature: PositiveFloat = 0.01,
+    guide: Tensor | None = None,
+    margin: NonNegativeFloat = 0.0,
+    margin_kind: Literal['absolute', 'relative'] = 'absolute',
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def gist(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    temperature: PositiveFloat = 0.01,
+    guide: Tensor | None = None,
+    margin: NonNegativeFloat = 0.0,
+    margin_kind: Literal['absolute', 'relative'] = 'absolute',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def global_loss(
     *,
     margin: float = 0.4,
@@ -715,7 +1260,7 @@ def global_loss(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Shrink the variance of positive and of negative distances, push their means a margin apart; goes with triplets.
 
@@ -723,6 +1268,57 @@ def global_loss(
     positives or without negatives the last part is 0.
     """
 
+@overload
+def global_loss(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    margin: float = 0.4,
+    lam: float = 1.0,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def global_loss(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    margin: float = 0.4,
+    lam: float = 1.0,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def gor(
     *,
     geometry: str | Geometry | None = None,
@@ -732,12 +1328,29 @@ def gor(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Spread negatives out as random directions are, by mean and second moment of similarity; add it to any loss.
 
     L = M₁² + [M₂ − 1/D]₊, M₁ = mean_{negatives} s, M₂ = mean_{negatives} s², D the dimension of the embedding.
     """
+
+@overload
+def gor(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
 
 def group(
     *,
@@ -755,7 +1368,7 @@ def group(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""A classifier's guesses, made consistent among similar samples of the batch, must be the right labels.
 
@@ -779,7 +1392,7 @@ def hdc(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""A contrastive loss for each member of an ensemble, over the hardest of its pairs.
 
@@ -810,7 +1423,7 @@ def hier(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Draw related samples below a common ancestor that a less related one does not share; add it to any objective.
 
@@ -838,7 +1451,7 @@ def hierarchical_triplet(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Triplet loss whose margin follows a tree of the classes: near classes get a small one, far classes a large one.
 
@@ -863,7 +1476,7 @@ def hist(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Classify by the distance to class distributions, and once more after propagation through their hypergraph.
 
@@ -875,6 +1488,7 @@ def hist(
     The paper trains means and variances at a rate of 0.1.
     """
 
+@overload
 def histogram(
     *,
     num_nodes: int = 101,
@@ -885,7 +1499,7 @@ def histogram(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Minimize the probability that a random negative pair is more similar than a random positive pair.
 
@@ -893,6 +1507,55 @@ def histogram(
     L = Σ_r h⁻_r Σ_{q≤r} h⁺_q.
     """
 
+@overload
+def histogram(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    num_nodes: int = 101,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def histogram(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    num_nodes: int = 101,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def hyp(
     *,
     temperature: PositiveFloat = 0.2,
@@ -903,7 +1566,7 @@ def hyp(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Hyp: compares by distances in hyperbolic space.
 
@@ -913,11 +1576,60 @@ def hyp(
     positives are not in the denominator.
     """
 
+@overload
+def hyp(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    temperature: PositiveFloat = 0.2,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def hyp(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    temperature: PositiveFloat = 0.2,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def instance(
     *,
     gamma: PositiveFloat = 64.0,
     include_query: bool = False,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -933,6 +1645,25 @@ def instance(
     also a class of its own, and no label need occur twice. With weights that are learned, one per instance, as in the
     paper, it is `normalized_softmax` with as many classes as there are instances.
     """
+
+@overload
+def instance(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    gamma: PositiveFloat = 64.0,
+    include_query: bool = False,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
 
 def intra_batch(
     *,
@@ -952,7 +1683,7 @@ def intra_batch(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Classify each embedding by itself and after messages from the whole batch; the embedding alone is deployed.
 
@@ -964,6 +1695,7 @@ def intra_batch(
     message w times. Everything here is of training alone: about dim² + 12 dim² · layers + 2 · classes · dim parameters.
     """
 
+@overload
 def intra_pair_variance(
     *,
     pos_eps: float = 0.01,
@@ -975,13 +1707,63 @@ def intra_pair_variance(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Hold positives near their mean similarity from below, negatives from above; add 0.5 of it to tuplet margin.
 
     L = mean_{positives} [(1 − ε⁺) S̄⁺ − s]₊² + mean_{negatives} [s − (1 + ε⁻) S̄⁻]₊², S̄ the means over the batch,
     through which gradients flow.
     """
+
+@overload
+def intra_pair_variance(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    pos_eps: float = 0.01,
+    neg_eps: float = 0.01,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def intra_pair_variance(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    pos_eps: float = 0.01,
+    neg_eps: float = 0.01,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
 
 def koleo(
     *,
@@ -993,7 +1775,7 @@ def koleo(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Maximize the estimated entropy of the embeddings; add it to any objective with a small weight.
 
@@ -1010,20 +1792,20 @@ def large_margin_softmax(
     lambda_gamma: NonNegativeFloat = 0.12,
     lambda_power: NonNegativeFloat = 1.0,
     lambda_min: NonNegativeFloat = 5.0,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1048,20 +1830,14 @@ def large_margin_softmax(
     lambda_gamma: NonNegativeFloat = 0.12,
     lambda_power: NonNegativeFloat = 1.0,
     lambda_min: NonNegativeFloat = 5.0,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Classify by dot product after multiplying the angle to the right class.
-
-    L = mean_i −log softmax(z_i)_{y_i}, z_c = ‖x‖‖w_c‖ cos θ_c, z_y = ‖x‖‖w_y‖ (λ_t cos θ_y + ψ(θ_y)) / (1 + λ_t),
-    ψ(θ) = (−1)^k cos(mθ) − 2k for θ in [kπ/m, (k+1)π/m]. The margin is phased in: after t training steps, counted in
-    the state dict, λ_t = max(lambda_min, lambda_base · (1 + lambda_gamma · t)^{−lambda_power}).
-    """
+) -> Objective: ...
 
 def lifted(
     *,
@@ -1073,7 +1849,7 @@ def lifted(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Compare every positive pair with all negatives of both its ends.
 
@@ -1082,10 +1858,11 @@ def lifted(
     (`normalize=False`).
     """
 
+@overload
 def lifted_generalized(
     *,
     margin: float = 1.0,
-    reduction: str = 'batch',
+    reduction: Literal['valid', 'batch', 'query'] = 'batch',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1100,6 +1877,54 @@ def lifted_generalized(
     anchor without positives or negatives gives 0; `reduction='valid'` leaves it out of the mean.
     """
 
+@overload
+def lifted_generalized(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    margin: float = 1.0,
+    reduction: Literal['valid', 'batch', 'query'] = 'batch',
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def lifted_generalized(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    margin: float = 1.0,
+    reduction: Literal['valid', 'batch', 'query'] = 'batch',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
 def lp(
     *,
     p: float = 2.0,
@@ -1111,7 +1936,7 @@ def lp(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Penalize the Lp norm of embeddings or proxies; add it to any objective, with a small weight.
 
@@ -1131,18 +1956,18 @@ def magface(
     lam: NonNegativeFloat = 35.0,
     scale: PositiveFloat = 64.0,
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = True,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1150,7 +1975,7 @@ def magface(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""MagFace: class weights of unit length, embeddings of any.
 
@@ -1177,16 +2002,8 @@ def magface(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
-) -> Objective:
-    r"""MagFace: class weights of unit length, embeddings of any.
-
-    Classify by angle with a margin that grows with the norm, and reward large norms, so the norm measures quality.
-
-    L = mean_i −log softmax(z_i)_{y_i} + lam · mean_i (a_i / longest² + 1 / a_i), a = ‖x‖ cut to [shortest, longest],
-    z_c = scale · cos θ_c, z_y = scale · cos(θ_y + m(a)) where cos θ_y > 0, m(a) in radians rises from `least_margin` at
-    the shortest to `most_margin` at the longest. The class weights are of unit length (`normalize_proxies=True`).
-    """
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
 
 def magnet(
     *,
@@ -1200,7 +2017,7 @@ def magnet(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Several clusters per class; a sample must be nearer to its own than to those of other classes.
 
@@ -1224,7 +2041,7 @@ def magnet_clusters(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Magnet, clustered: several clusters in each class, found anew every epoch.
 
@@ -1254,7 +2071,7 @@ def manifold(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""A sample must be closer to the proxy of its meta-class than to others, along the manifold of the batch.
 
@@ -1266,6 +2083,7 @@ def manifold(
     sample of weight w as if it were w nodes, between which it does not go.
     """
 
+@overload
 def margin(
     *,
     alpha: float = 0.2,
@@ -1283,7 +2101,7 @@ def margin(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Margin: the pair of loss and sampling that the paper proposes.
 
@@ -1297,6 +2115,69 @@ def margin(
     one β of its anchor.
     """
 
+@overload
+def margin(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def margin(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def margin_class(
     *,
     beta_class: int | Sequence[float] | Tensor | None,
@@ -1314,7 +2195,7 @@ def margin_class(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Margin / class: a boundary of its own for every class.
 
@@ -1328,6 +2209,69 @@ def margin_class(
     one β of its anchor.
     """
 
+@overload
+def margin_class(
+    *,
+    beta_class: int | Sequence[float] | Tensor | None,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def margin_class(
+    *,
+    beta_class: int | Sequence[float] | Tensor | None,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def margin_loss(
     *,
     alpha: float = 0.2,
@@ -1342,7 +2286,7 @@ def margin_loss(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Contrastive loss around a learned boundary β, with a margin α on either side.
 
@@ -1354,6 +2298,62 @@ def margin_loss(
     one β of its anchor.
     """
 
+@overload
+def margin_loss(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def margin_loss(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
 def mean_similarity(
     *,
     target: float = 0.25,
@@ -1364,13 +2364,14 @@ def mean_similarity(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Pull the mean similarity of a batch towards a target; add it to any objective.
 
     L = (mean_ij s_ij − target)², over all pairs of a batch, each sample with itself included.
     """
 
+@overload
 def multi_similarity(
     *,
     alpha: PositiveFloat = 2.0,
@@ -1384,13 +2385,68 @@ def multi_similarity(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Weigh a pair by its own similarity and by its similarity relative to its anchor's other pairs.
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
 
+@overload
+def multi_similarity(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def multi_similarity(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def multi_similarity_miner(
     *,
     alpha: PositiveFloat = 2.0,
@@ -1404,19 +2460,74 @@ def multi_similarity_miner(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Weigh a pair by its own similarity and by its similarity relative to its anchor's other pairs.
 
     L = 1/B Σ_i { 1/α log[1 + Σ_{j∈P_i} e^{−α(s_ij − base)}] + 1/β log[1 + Σ_{k∈N_i} e^{β(s_ik − base)}] }
     """
 
+@overload
+def multi_similarity_miner(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def multi_similarity_miner(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def nca(
     *,
     temperature: PositiveFloat = 0.05,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1433,27 +2544,59 @@ def nca(
     """
 
 @overload
-def normalized_softmax(
+def nca(
     *,
     classes: int,
     dim: int,
+    references: Literal['proxies'],
     temperature: PositiveFloat = 0.05,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'uniform',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def normalized_softmax(
+    *,
+    classes: int,
+    dim: int,
+    temperature: PositiveFloat = 0.05,
+    label_smoothing: UnitFraction = 0.0,
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'uniform',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1473,26 +2616,22 @@ def normalized_softmax(
     references: str | References,
     temperature: PositiveFloat = 0.05,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Classify by cosine to the class proxies.
-
-    L = mean_i −log softmax(s_i / temperature)_{y_i}
-    """
+) -> Objective: ...
 
 def npairs(
     *,
     l2_reg: NonNegativeFloat = 0.002,
     symmetric: bool = False,
-    repeated: str = 'first',
-    reduction: str = 'mean',
+    repeated: Literal['first', 'soft'] = 'first',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1514,6 +2653,7 @@ def npairs(
     samples) or 'none'.
     """
 
+@overload
 def ntxent(
     *,
     temperature: PositiveFloat = 0.07,
@@ -1524,7 +2664,7 @@ def ntxent(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Normalised, temperature-scaled cross-entropy of each positive pair against the anchor's negatives.
 
@@ -1533,24 +2673,72 @@ def ntxent(
     """
 
 @overload
-def p2sgrad(
+def ntxent(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    temperature: PositiveFloat = 0.07,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def ntxent(
     *,
     classes: int,
     dim: int,
-    reduction: str = 'mean',
+    references: Literal['proxies'],
+    temperature: PositiveFloat = 0.07,
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def p2sgrad(
+    *,
+    classes: int,
+    dim: int,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1569,20 +2757,16 @@ def p2sgrad(
 def p2sgrad(
     *,
     references: str | References,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Regress the cosine to the right class to 1 and to the others to 0; nothing to tune.
+) -> Objective: ...
 
-    L = mean_i ½ Σ_c (cos θ_ic − 1[c = y_i])², so that ∂L_i/∂cos θ_ic = cos θ_ic − 1[c = y_i] whatever the number of
-    classes: the gradient of softmax with its probability replaced by the cosine, which is all that the paper defines.
-    """
-
+@overload
 def pads(
     *,
     alpha: float = 0.2,
@@ -1604,7 +2788,7 @@ def pads(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Contrastive loss around a learned boundary β, with a margin α on either side.
 
@@ -1615,6 +2799,76 @@ def pads(
     Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
     one β of its anchor.
     """
+
+@overload
+def pads(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: float = 0.2,
+    beta: float = 0.6,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    n_support: int = 30,
+    support_limit: tuple[float, float] = (0.1, 1.4),
+    mu: float = 0.5,
+    half_width: PositiveFloat = 0.2,
+    include_pos: bool = True,
+    include_same: bool = True,
+    generator: Generator | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def pads(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: float = 0.2,
+    beta: float = 0.6,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    n_support: int = 30,
+    support_limit: tuple[float, float] = (0.1, 1.4),
+    mu: float = 0.5,
+    half_width: PositiveFloat = 0.2,
+    include_pos: bool = True,
+    include_same: bool = True,
+    generator: Generator | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
 
 def pddm(
     *,
@@ -1630,7 +2884,7 @@ def pddm(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""A similarity learned from difference and position of two embeddings, trained on the hard quadruplets it picks.
 
@@ -1641,9 +2895,10 @@ def pddm(
     `hidden`, the width of every layer, is that of the embedding unless given.
     """
 
+@overload
 def pnp(
     *,
-    variant: str = 'O',
+    variant: Literal['O', 'Iu', 'Ib', 'Ds', 'Dq'] = 'O',
     tau: PositiveFloat = 0.01,
     alpha: PositiveFloat = 1.0,
     b: PositiveFloat = 2.0,
@@ -1655,7 +2910,7 @@ def pnp(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Penalize a function of the soft number of negatives ranked before each positive.
 
@@ -1665,9 +2920,64 @@ def pnp(
     among its own positives, as the authors' code does.
     """
 
+@overload
+def pnp(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    variant: Literal['O', 'Iu', 'Ib', 'Ds', 'Dq'] = 'O',
+    tau: PositiveFloat = 0.01,
+    alpha: PositiveFloat = 1.0,
+    b: PositiveFloat = 2.0,
+    include_query: bool = False,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def pnp(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    variant: Literal['O', 'Iu', 'Ib', 'Ds', 'Dq'] = 'O',
+    tau: PositiveFloat = 0.01,
+    alpha: PositiveFloat = 1.0,
+    b: PositiveFloat = 2.0,
+    include_query: bool = False,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
 def prototypical(
     *,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     ns: PositiveInt | None = None,
     nq: PositiveInt | None = None,
     nc: PositiveInt | None = None,
@@ -1693,20 +3003,20 @@ def proxy_anchor(
     dim: int,
     alpha: PositiveFloat = 32.0,
     delta: float = 0.1,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'kaiming_normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'kaiming_normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1727,19 +3037,14 @@ def proxy_anchor(
     references: str | References,
     alpha: PositiveFloat = 32.0,
     delta: float = 0.1,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Each proxy is an anchor that weighs the samples of the batch by their relative hardness.
-
-    L = 1/|P⁺| Σ_{p∈P⁺} log[1 + Σ_{x of p} e^{−α(s_xp − δ)}] + 1/|P| Σ_{p∈P} log[1 + Σ_{x not of p} e^{α(s_xp + δ)}],
-    P = all proxies, P⁺ = those whose class is in the batch; reduction='none' gives both logarithms per proxy, added.
-    """
+) -> Objective: ...
 
 @overload
 def proxy_nca(
@@ -1751,21 +3056,21 @@ def proxy_nca(
     temperature: PositiveFloat = 1.0,
     positive_in_denominator: bool = False,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1790,21 +3095,15 @@ def proxy_nca(
     temperature: PositiveFloat = 1.0,
     positive_in_denominator: bool = False,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Neighbourhood component analysis against class proxies.
-
-    L = mean_i { d_{i,y_i} + log Σ_{c≠y_i} e^{−d_ic} }, d = ‖m x̂ − m' p̂‖² / temperature, m = embedding_multiplier,
-    m' = proxy_multiplier (= m unless given). The positive is not in the denominator, so the value may be negative;
-    `positive_in_denominator=True` is the form of ProxyNCA++.
-    """
+) -> Objective: ...
 
 @overload
 def proxy_nca_plus_plus(
@@ -1816,21 +3115,21 @@ def proxy_nca_plus_plus(
     temperature: PositiveFloat = 1.0,
     positive_in_denominator: bool = True,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1857,23 +3156,15 @@ def proxy_nca_plus_plus(
     temperature: PositiveFloat = 1.0,
     positive_in_denominator: bool = True,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""ProxyNCA++: the positive proxy is in the denominator.
-
-    Neighbourhood component analysis against class proxies.
-
-    L = mean_i { d_{i,y_i} + log Σ_{c≠y_i} e^{−d_ic} }, d = ‖m x̂ − m' p̂‖² / temperature, m = embedding_multiplier,
-    m' = proxy_multiplier (= m unless given). The positive is not in the denominator, so the value may be negative;
-    `positive_in_denominator=True` is the form of ProxyNCA++.
-    """
+) -> Objective: ...
 
 @overload
 def proxy_triplet(
@@ -1882,20 +3173,20 @@ def proxy_triplet(
     dim: int,
     margin: float = 1.0,
     embedding_multiplier: PositiveFloat = 1.0,
-    reduction: str = 'mean',
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'sum_neg_mean_batch', 'nonzero_mean', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'xavier',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'xavier',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -1918,22 +3209,16 @@ def proxy_triplet(
     references: str | References,
     margin: float = 1.0,
     embedding_multiplier: PositiveFloat = 1.0,
-    reduction: str = 'mean',
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'sum_neg_mean_batch', 'nonzero_mean', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""A sample must be closer to the proxy of its class than to any other by a margin.
+) -> Objective: ...
 
-    L = R_{i, c≠y_i} [m² d(x_i, p_{y_i}) − m² d(x_i, p_c) + margin]₊, d = ‖x − p‖² of unit vectors, m =
-    `embedding_multiplier` the length that they are taken to have. R = 'mean' over all samples and negative proxies;
-    'batch', also called 'sum_neg_mean_batch', sums over the proxies and takes the mean over samples; 'nonzero' or
-    'nonzero_mean', 'sum' and 'valid' are those of triplet; 'none' gives the mean over the proxies for each sample.
-    """
-
+@overload
 def quadruplet(
     *,
     margin1: float = 0.2,
@@ -1946,7 +3231,7 @@ def quadruplet(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""A positive must be closer than the anchor's negatives, and than any two samples of two other classes.
 
@@ -1955,6 +3240,59 @@ def quadruplet(
     the paper are then 1 and 0.5.
     """
 
+@overload
+def quadruplet(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    margin1: float = 0.2,
+    margin2: float = 0.1,
+    squared: bool = False,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def quadruplet(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    margin1: float = 0.2,
+    margin2: float = 0.1,
+    squared: bool = False,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def r_margin(
     *,
     alpha: float = 0.2,
@@ -1973,7 +3311,7 @@ def r_margin(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""R-Margin: now and then a positive is pushed away, so that classes do not collapse.
 
@@ -1987,13 +3325,78 @@ def r_margin(
     one β of its anchor.
     """
 
+@overload
+def r_margin(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    p_switch: UnitFraction = 0.4,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def r_margin(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: float = 0.2,
+    beta: float = 1.2,
+    nu: float = 0.0,
+    beta_class: int | Sequence[float] | Tensor | None = None,
+    beta_img: int | Sequence[float] | Tensor | None = None,
+    p_switch: UnitFraction = 0.4,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def ranked_list(
     *,
     alpha: float = 1.2,
     margin: float = 0.4,
     Tn: NonNegativeFloat = 10.0,
     Tp: NonNegativeFloat = 0.0,
-    form: str = 'convex',
+    form: Literal['convex', 'additive'] = 'convex',
     lam: float | None = None,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
@@ -2002,7 +3405,7 @@ def ranked_list(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Pull positives inside a sphere of diameter α − margin, push negatives beyond α, the closest hardest.
 
@@ -2012,6 +3415,65 @@ def ranked_list(
     L⁻_i = Σ w⁻ v⁻ / Σ w⁻ over negatives with v⁻ = α − d > 0, w⁻ = e^{Tn v⁻}; weights w are held constant.
     """
 
+@overload
+def ranked_list(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: float = 1.2,
+    margin: float = 0.4,
+    Tn: NonNegativeFloat = 10.0,
+    Tp: NonNegativeFloat = 0.0,
+    form: Literal['convex', 'additive'] = 'convex',
+    lam: float | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def ranked_list(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: float = 1.2,
+    margin: float = 0.4,
+    Tn: NonNegativeFloat = 10.0,
+    Tp: NonNegativeFloat = 0.0,
+    form: Literal['convex', 'additive'] = 'convex',
+    lam: float | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def raw(
     *,
     alpha: PositiveFloat = 2.0,
@@ -2025,13 +3487,68 @@ def raw(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
 
+@overload
+def raw(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def raw(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def raw_distance_weighted(
     *,
     alpha: PositiveFloat = 2.0,
@@ -2048,13 +3565,74 @@ def raw_distance_weighted(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
 
+@overload
+def raw_distance_weighted(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def raw_distance_weighted(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    cutoff: float = 0.5,
+    upper: PositiveFloat = 1.4,
+    generator: Generator | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def raw_semihard(
     *,
     alpha: PositiveFloat = 2.0,
@@ -2068,13 +3646,68 @@ def raw_semihard(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Weigh pairs by relative and absolute similarity: term by term the multi-similarity loss.
 
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
 
+@overload
+def raw_semihard(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def raw_semihard(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    epsilon: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def raw_vthm(
     *,
     alpha: PositiveFloat = 2.0,
@@ -2088,7 +3721,7 @@ def raw_vthm(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""RAW + VTHM: valid-triplet hard mining before RAW weights.
 
@@ -2097,6 +3730,61 @@ def raw_vthm(
     The paper's γ = `base`; its valid-triplet hard mining (VTHM) with margin λ is the miner with `epsilon` = λ.
     """
 
+@overload
+def raw_vthm(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def raw_vthm(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def recall_at_k_surrogate(
     *,
     ks: Sequence[int] = (1, 2, 4, 8, 16),
@@ -2111,7 +3799,7 @@ def recall_at_k_surrogate(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Maximize the fraction of positives among the first k, with soft ranks and soft counts.
 
@@ -2120,6 +3808,62 @@ def recall_at_k_surrogate(
     `include_query` leaves the query among the ranked items, as the authors' code does. `simix` adds a virtual sample
     between every two samples of a class (see `mix_pairs`), mixed at random by torch's global generator.
     """
+
+@overload
+def recall_at_k_surrogate(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    ks: Sequence[int] = (1, 2, 4, 8, 16),
+    tau1: PositiveFloat = 1.0,
+    tau2: PositiveFloat = 0.01,
+    include_query: bool = False,
+    simix: bool = False,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def recall_at_k_surrogate(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    ks: Sequence[int] = (1, 2, 4, 8, 16),
+    tau1: PositiveFloat = 1.0,
+    tau2: PositiveFloat = 0.01,
+    include_query: bool = False,
+    simix: bool = False,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
 
 def regular_face(
     *,
@@ -2130,13 +3874,14 @@ def regular_face(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Push every proxy away from the nearest one of another class; add it to an objective with proxies.
 
     L = mean_c max_{k: class(k) ≠ class(c)} cos(w_c, w_k); several centres of one class do not repel one another.
     """
 
+@overload
 def sigmoid(
     *,
     initial_scale: PositiveFloat = 10.0,
@@ -2148,7 +3893,7 @@ def sigmoid(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Classify each pair independently as positive or negative: no softmax ties the pairs of a batch together.
 
@@ -2157,6 +3902,57 @@ def sigmoid(
     as embeddings and the other as references: objective(images, ids, texts, ids).
     """
 
+@overload
+def sigmoid(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    initial_scale: PositiveFloat = 10.0,
+    initial_bias: float = -10.0,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def sigmoid(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    initial_scale: PositiveFloat = 10.0,
+    initial_bias: float = -10.0,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def smooth_ap(
     *,
     tau: PositiveFloat = 0.01,
@@ -2168,7 +3964,7 @@ def smooth_ap(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Maximize the average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".
 
@@ -2178,12 +3974,62 @@ def smooth_ap(
     itself, among its own positives, as the authors' code does.
     """
 
+@overload
+def smooth_ap(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    tau: PositiveFloat = 0.01,
+    include_query: bool = False,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def smooth_ap(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    tau: PositiveFloat = 0.01,
+    include_query: bool = False,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def snr_contrastive(
     *,
     pos_margin: float = 0.0,
     neg_margin: float = 1.0,
     reg: NonNegativeFloat = 0.0,
-    reduction: str = 'nonzero',
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'anchor', 'none', 'query'] = 'nonzero',
     power: PositiveInt = 1,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
@@ -2200,26 +4046,80 @@ def snr_contrastive(
     """
 
 @overload
-def softmax(
+def snr_contrastive(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    pos_margin: float = 0.0,
+    neg_margin: float = 1.0,
+    reg: NonNegativeFloat = 0.0,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'anchor', 'none', 'query'] = 'nonzero',
+    power: PositiveInt = 1,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def snr_contrastive(
     *,
     classes: int,
     dim: int,
-    label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    references: Literal['proxies'],
+    pos_margin: float = 0.0,
+    neg_margin: float = 1.0,
+    reg: NonNegativeFloat = 0.0,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'anchor', 'none', 'query'] = 'nonzero',
+    power: PositiveInt = 1,
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def softmax(
+    *,
+    classes: int,
+    dim: int,
+    label_smoothing: UnitFraction = 0.0,
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2239,20 +4139,15 @@ def softmax(
     *,
     references: str | References,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Classify by the raw dot product with the class weights.
-
-    L = mean_i −log softmax(W x_i + b)_{y_i}; the references hold W and, with `bias=True`, b. Neither x nor W is of
-    unit length here, but retrieval compares unit vectors: `normalized_softmax` trains what is then used.
-    """
+) -> Objective: ...
 
 @overload
 def softtriple(
@@ -2261,20 +4156,20 @@ def softtriple(
     dim: int,
     la: PositiveFloat = 20.0,
     delta: float = 0.01,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 10,
-    pool: str = 'soft',
+    pool: Literal['max', 'soft'] = 'soft',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.2,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'kaiming_uniform',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'kaiming_uniform',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2298,22 +4193,14 @@ def softtriple(
     references: str | References,
     la: PositiveFloat = 20.0,
     delta: float = 0.01,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""SoftTriple: ten centres per class, drawn together by a regulariser.
-
-    A smoothed triplet loss over class centres, without sampling triplets.
-
-    L = mean_i −log softmax(la · (S_i − delta · onehot(y_i)))_{y_i} + tau · R, with S_ic = Σ_k q_k x_i·w_ck and
-    q = softmax_k(x_i·w_ck / gamma). S and the regulariser R, which draws the centres of a class together, come from the
-    references: `per_class` centres with pool='soft', `gamma` and `tau`. With one centre it is CosFace.
-    """
+) -> Objective: ...
 
 def spectral(
     *,
@@ -2324,7 +4211,7 @@ def spectral(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Minimize the distance between the projectors onto the span of the embeddings and of the class indicators.
 
@@ -2344,20 +4231,20 @@ def sphereface(
     lambda_gamma: NonNegativeFloat = 0.12,
     lambda_power: NonNegativeFloat = 1.0,
     lambda_min: NonNegativeFloat = 5.0,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = True,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2385,22 +4272,14 @@ def sphereface(
     lambda_gamma: NonNegativeFloat = 0.12,
     lambda_power: NonNegativeFloat = 1.0,
     lambda_min: NonNegativeFloat = 5.0,
-    reduction: str = 'mean',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""SphereFace: class weights of unit length, embeddings of any.
-
-    Classify by angle alone, scaled by the embedding's length, after multiplying the angle to the right class.
-
-    L = mean_i −log softmax(z_i)_{y_i}, z_c = ‖x‖ cos θ_c, z_y = ‖x‖ (λ_t cos θ_y + ψ(θ_y)) / (1 + λ_t), λ_t and ψ as
-    for large_margin_softmax. The class weights are of unit length (`normalize_proxies=True`), the embeddings are not;
-    with `scale` = s they are too, and s takes the place of ‖x‖.
-    """
+) -> Objective: ...
 
 def structured_clustering(
     *,
@@ -2415,7 +4294,7 @@ def structured_clustering(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Penalize a wrong clustering around K medoids that scores above the true one, K the number of classes.
 
@@ -2433,23 +4312,23 @@ def subcenter_arcface(
     dim: int,
     margin_rad: float = 0.5,
     scale: PositiveFloat = 64.0,
-    mode: str = 'monotone',
+    mode: Literal['plain', 'monotone', 'easy'] = 'monotone',
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     per_class: int = 3,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2472,29 +4351,23 @@ def subcenter_arcface(
     references: str | References,
     margin_rad: float = 0.5,
     scale: PositiveFloat = 64.0,
-    mode: str = 'monotone',
+    mode: Literal['plain', 'monotone', 'easy'] = 'monotone',
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = 'others',
-    reduction: str = 'mean',
+    smoothing: Literal['others', 'uniform'] = 'others',
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] = 'mean',
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""Sub-centre ArcFace: three centres per class, of which the nearest counts, so that odd samples may have one of their own.
+) -> Objective: ...
 
-    Classify by cosine after widening the angle to the right class by a margin.
-
-    L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_{y} = scale · cos(θ_y + m), m in radians. Modes:
-    'plain' for all θ; 'monotone' falls on as cos θ − m sin m beyond θ = π − m; 'easy' has no margin where cos θ ≤ 0.
-    """
-
+@overload
 def supcon(
     *,
     temperature: PositiveFloat = 0.1,
-    reduction: str = 'valid',
+    reduction: Literal['valid', 'batch', 'query'] = 'valid',
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2509,6 +4382,55 @@ def supcon(
     and negatives; `reduction='batch'` divides by the number of all anchors instead.
     """
 
+@overload
+def supcon(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    temperature: PositiveFloat = 0.1,
+    reduction: Literal['valid', 'batch', 'query'] = 'valid',
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def supcon(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    temperature: PositiveFloat = 0.1,
+    reduction: Literal['valid', 'batch', 'query'] = 'valid',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def tcm(
     *,
     m_pos: float = 0.9,
@@ -2522,19 +4444,74 @@ def tcm(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Hold hard pairs of every class to the same two absolute similarities; add it to any base objective.
 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
     """
 
+@overload
+def tcm(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    m_pos: float = 0.9,
+    m_neg: float = 0.5,
+    lam_pos: float = 1.0,
+    lam_neg: float = 1.0,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def tcm(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    m_pos: float = 0.9,
+    m_neg: float = 0.5,
+    lam_pos: float = 1.0,
+    lam_neg: float = 1.0,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def triplet(
     *,
     margin: float | None = None,
     soft: bool = False,
     swap: bool = False,
-    reduction: str | None = None,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2555,12 +4532,65 @@ def triplet(
     anchor, 'mean' over listed triples.
     """
 
+@overload
+def triplet(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    margin: float | None = None,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def triplet(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    margin: float | None = None,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def triplet_batch_hard(
     *,
     margin: float | None = 0.2,
     soft: bool = False,
     swap: bool = False,
-    reduction: str | None = None,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2581,12 +4611,65 @@ def triplet_batch_hard(
     anchor, 'mean' over listed triples.
     """
 
+@overload
+def triplet_batch_hard(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    margin: float | None = 0.2,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def triplet_batch_hard(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    margin: float | None = 0.2,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def triplet_facenet(
     *,
     margin: float | None = 0.2,
     soft: bool = False,
     swap: bool = False,
-    reduction: str | None = None,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2607,12 +4690,65 @@ def triplet_facenet(
     anchor, 'mean' over listed triples.
     """
 
+@overload
+def triplet_facenet(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    margin: float | None = 0.2,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def triplet_facenet(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    margin: float | None = 0.2,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def triplet_semihard(
     *,
     margin: float | None = 0.2,
     soft: bool = False,
     swap: bool = False,
-    reduction: str | None = None,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
     geometry: str | Geometry | None = None,
     references: str | References | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
@@ -2633,6 +4769,59 @@ def triplet_semihard(
     anchor, 'mean' over listed triples.
     """
 
+@overload
+def triplet_semihard(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    margin: float | None = 0.2,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
+def triplet_semihard(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    margin: float | None = 0.2,
+    soft: bool = False,
+    swap: bool = False,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] | None = None,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
+
+@overload
 def tuplet_margin(
     *,
     scale: PositiveFloat = 64.0,
@@ -2644,13 +4833,63 @@ def tuplet_margin(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Compare every positive pair with all the anchor's negatives, with slack on the positive's angle.
 
     L = mean_{(a,p)} log(1 + Σ_{n∈N_a} e^{scale (cos θ_an − cos(θ_ap − β))}), β = `margin_deg` in degrees: the slack
     keeps the hardest positives from dominating the sum.
     """
+
+@overload
+def tuplet_margin(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    scale: PositiveFloat = 64.0,
+    margin_deg: HalfTurn = 5.73,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def tuplet_margin(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    scale: PositiveFloat = 64.0,
+    margin_deg: HalfTurn = 5.73,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
 
 def variance(
     *,
@@ -2663,7 +4902,7 @@ def variance(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Penalize coordinates of the raw embeddings that vary too little; add it to any objective.
 
@@ -2684,7 +4923,7 @@ def vicreg(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Pull positives together while every coordinate varies and no two vary together; on raw embeddings.
 
@@ -2693,6 +4932,7 @@ def vicreg(
     reference set where one is given, such as second views with the labels of the first, and else the batch Z itself.
     """
 
+@overload
 def vthm(
     *,
     epsilon: float = 0.1,
@@ -2703,7 +4943,7 @@ def vthm(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""VTHM: mined pairs, all with the same weight.
 
@@ -2712,6 +4952,55 @@ def vthm(
     L = 1/B Σ_i { mean_{j∈P_i} (1 − s_ij) + mean_{k∈N_i} s_ik }
     """
 
+@overload
+def vthm(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    epsilon: float = 0.1,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def vthm(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    epsilon: float = 0.1,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def weighted(
     *,
     weights: Callable[[Pairs], Tensor] = ...,
@@ -2722,7 +5011,7 @@ def weighted(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Push negatives and pull positives with weights given by a function of the pairs.
 
@@ -2731,12 +5020,60 @@ def weighted(
     """
 
 @overload
+def weighted(
+    *,
+    dim: PositiveInt,
+    references: Literal['memory'],
+    weights: Callable[[Pairs], Tensor] = ...,
+    size: PositiveInt = 8192,
+    start_iteration: NonNegativeInt = 1000,
+    weight: NonNegativeFloat = 1.0,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
+def weighted(
+    *,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
+    weights: Callable[[Pairs], Tensor] = ...,
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
+) -> Objective: ...
+
+@overload
 def xbm(
     *,
     dim: PositiveInt,
     lam: float = 0.5,
     pos_offset: float = 1.0,
-    reduction: str = 'batch',
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] = 'batch',
     size: PositiveInt = 8192,
     start_iteration: NonNegativeInt = 1000,
     weight: NonNegativeFloat = 1.0,
@@ -2759,25 +5096,48 @@ def xbm(
 @overload
 def xbm(
     *,
-    references: str | References,
+    classes: int,
+    dim: int,
+    references: Literal['proxies'],
     lam: float = 0.5,
     pos_offset: float = 1.0,
-    reduction: str = 'batch',
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] = 'batch',
+    per_class: int = 1,
+    pool: Literal['max', 'soft'] = 'max',
+    gamma: PositiveFloat = 0.1,
+    tau: NonNegativeFloat = 0.0,
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
+    bias: bool = False,
+    sample_rate: float = 1.0,
+    static: bool = False,
+    normalize_embeddings: bool = True,
+    normalize_proxies: bool = False,
+    sharded: bool = False,
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
+    initial_length: float | None = None,
     geometry: str | Geometry | None = None,
     selection: str | Callable[..., Any] | Module | None = None,
     normalize: bool | None = None,
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-) -> Objective:
-    r"""XBM: the batch against itself and against a memory of past batches.
+) -> Objective: ...
 
-    Pull every positive with constant force, push negatives only above a threshold.
-
-    L = 1/B Σ_i { Σ_{j∈P_i} (pos_offset − s_ij) + Σ_{k∈N_i} [s_ik − λ]₊ }. Other reductions of the queries' terms are
-    'mean' or 'valid', 'sum' and 'none'; 'nonzero' is the mean of the positives' terms above zero plus that of the
-    negatives', so that positives closer than pos_offset are left alone.
-    """
+@overload
+def xbm(
+    *,
+    references: str | References,
+    lam: float = 0.5,
+    pos_offset: float = 1.0,
+    reduction: Literal['nonzero', 'mean', 'sum', 'batch', 'valid', 'none', 'query'] = 'batch',
+    geometry: str | Geometry | None = None,
+    selection: str | Callable[..., Any] | Module | None = None,
+    normalize: bool | None = None,
+    gather: bool = False,
+    require_both: bool = False,
+    class_weight: Tensor | Sequence[float] | None = None,
+) -> Objective: ...
 
 def zero_mean(
     *,
@@ -2788,7 +5148,7 @@ def zero_mean(
     gather: bool = False,
     require_both: bool = False,
     class_weight: Tensor | Sequence[float] | None = None,
-    reduction: str | None = None,
+    reduction: Literal['mean', 'valid', 'batch', 'sum', 'none', 'query'] | None = None,
 ) -> Objective:
     r"""Penalize vectors whose coordinates do not add up to 0; add it to any objective, as its paper does to SNR losses.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import Parameter
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -22,6 +22,7 @@ from equimetric.geometry import GEOMETRIES, Geometry, HyperbolicGeometry, LpGeom
 from equimetric.objectives import Objective, Recipe
 from equimetric.objectives.composition import objective
 from equimetric.objectives.recipes import recipes
+from equimetric.option_values import RowReduction
 from equimetric.references.base import References
 
 __all__ = ["GEOMETRY_FUNCTIONS", "LOSS_FUNCTIONS", "REFERENCE_FUNCTIONS", "SELECTION_FUNCTIONS"]
@@ -34,7 +35,7 @@ PART_PARAMETERS = {
     "gather": keyword("gather", bool, default=False),
     "require_both": keyword("require_both", bool, default=False),
     "class_weight": keyword("class_weight", Tensor | Sequence[float] | None),
-    "reduction": keyword("reduction", str | None),
+    "reduction": keyword("reduction", RowReduction | Literal["query"] | None),
 }
 """Parameters of every objective besides the options of its parts."""
 
@@ -44,18 +45,27 @@ def objective_signatures(name: str) -> list[Signature]:
     recipe = recipes()[name]
     loss, selection, references = recipe.parts()
     parameters = merge_recipe_options(recipe, [loss, selection, references])
+    named = [REFERENCES[kind] for kind in loss.reference_kinds if kind != references.name and REFERENCES[kind].options]
+    others = [with_references(recipe, kind.name, [kind]) for kind in named]
     if not any(
         parameter.default is Parameter.empty and parameter.name in references.options
         for parameter in parameters.values()
     ):
-        return [Signature(merge_part_parameters(parameters), Objective)]
-    without_references = merge_recipe_options(recipe, [loss, selection])
-    required_references = keyword("references", str | References, default=Parameter.empty)
+        return [Signature(merge_part_parameters(parameters), Objective), *others]
     parts = {part: parameter for part, parameter in PART_PARAMETERS.items() if part != "references"}
     return [
         Signature(merge_part_parameters(parameters, parts), Objective),
-        Signature(merge_part_parameters({**without_references, "references": required_references}, parts), Objective),
+        *others,
+        with_references(recipe, None, []),
     ]
+
+
+def with_references(recipe: Recipe, name: str | None, kind: list[Component]) -> Signature:
+    """With references of a named kind and its options, or with any that are made."""
+    options = merge_recipe_options(recipe, [*recipe.parts()[:2], *kind])
+    annotation = str | References if name is None else Literal[name]
+    options["references"] = keyword("references", annotation, Parameter.empty)
+    return Signature(merge_part_parameters(options), Objective)
 
 
 def merge_recipe_options(recipe: Recipe, parts: Sequence[Component]) -> dict[str, Parameter]:
@@ -78,6 +88,10 @@ def merge_part_parameters(
 ) -> tuple[Parameter, ...]:
     """Options, the required ones first, and then what every objective takes."""
     merged = {**(PART_PARAMETERS if parts is None else parts), **options}
+    if "reduction" in options:
+        # Also of a loss with reductions of its own.
+        own = options["reduction"]
+        merged["reduction"] = own.replace(annotation=own.annotation | Literal["query"])
     ordered = [merged[name] for name in dict.fromkeys([*options, *merged])]
     return tuple(required_first(ordered))
 

@@ -3,6 +3,7 @@
 from equimetric.references import *
 from equimetric.option_values import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from equimetric.references.base import References
+from typing import Literal
 
 def batch() -> References:
     r"""Every sample of the batch is compared with every other, or with an explicit reference set where one is given.
@@ -50,18 +51,18 @@ def proxies(
     classes: int,
     dim: int,
     per_class: int = 1,
-    pool: str = 'max',
+    pool: Literal['max', 'soft'] = 'max',
     gamma: PositiveFloat = 0.1,
     tau: NonNegativeFloat = 0.0,
-    divisor: str = 'ordered',
+    divisor: Literal['ordered', 'unordered'] = 'ordered',
     bias: bool = False,
     sample_rate: float = 1.0,
     static: bool = False,
     normalize_embeddings: bool = True,
     normalize_proxies: bool = False,
     sharded: bool = False,
-    assignment: str = 'static',
-    initial: str = 'normal',
+    assignment: Literal['static', 'dynamic'] = 'static',
+    initial: Literal['normal', 'uniform', 'xavier', 'kaiming_normal', 'kaiming_uniform'] = 'normal',
     initial_length: float | None = None,
 ) -> References:
     r"""Learned vectors that represent the classes; class ids must run from 0 to classes − 1.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from equimetric.option_values import Acute, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFraction
 from torch import Generator, Tensor
 from torch.nn.modules.module import Module
+from typing import Literal
 
 def all() -> Module:
     r"""Every pair, and so every triple."""
@@ -65,8 +66,8 @@ def distance_weighted(
 
 def easy_hard(
     *,
-    pos_strategy: str = 'easy',
-    neg_strategy: str = 'semihard',
+    pos_strategy: Literal['easy', 'semihard', 'hard', 'all'] = 'easy',
+    neg_strategy: Literal['easy', 'semihard', 'hard', 'all'] = 'semihard',
     allowed_pos_range: Sequence[float] | None = None,
     allowed_neg_range: Sequence[float] | None = None,
 ) -> Module:
@@ -91,7 +92,7 @@ def gist(
     *,
     guide: Tensor | None = None,
     margin: NonNegativeFloat = 0.0,
-    margin_kind: str = 'absolute',
+    margin_kind: Literal['absolute', 'relative'] = 'absolute',
 ) -> Module:
     r"""Keep all positives, and negatives that a guide does not find closer to the anchor than its closest positive.
 

@@ -83,7 +83,7 @@ def render_type(annotation: Any, imports: Imports) -> str:
     if origin is Annotated:
         return render_type(arguments[0], imports)
     if origin in (Union, types.UnionType):
-        return " | ".join(dict.fromkeys(render_type(argument, imports) for argument in arguments))
+        return render_union(arguments, imports)
     if origin is Literal:
         return f"{imports.use('typing', 'Literal')}[{', '.join(map(repr, arguments))}]"
     if origin is Callable or annotation is Callable:
@@ -99,6 +99,14 @@ def render_type(annotation: Any, imports: Imports) -> str:
         module = PUBLIC_MODULES.get(annotation, annotation.__module__)
         return annotation.__name__ if module == "builtins" else imports.use(module, annotation.__name__)
     raise TypeError(f"no source text for the annotation {annotation!r}")
+
+
+def render_union(members: tuple[Any, ...], imports: Imports) -> str:
+    """Types side by side, all literals in one."""
+    literals = [value for one in members if get_origin(one) is Literal for value in get_args(one)]
+    joined = [Literal[tuple(literals)]] if literals else []
+    others = [one for one in members if get_origin(one) is not Literal]
+    return " | ".join(dict.fromkeys(render_type(one, imports) for one in [*joined, *others]))
 
 
 def render_callable(arguments: tuple[Any, ...], imports: Imports) -> str:
@@ -140,10 +148,12 @@ def render_parameters(parameters: Iterable[Parameter], imports: Imports) -> str:
 
 
 def render_function(name: str, signature: Signature, docstring: str, imports: Imports) -> str:
-    """Render one constructor."""
+    """Render one constructor; without a docstring one more way to call it, for which editors show that of the first."""
     if not name.isidentifier():
         raise ValueError(f"{name!r} cannot be the name of a function")
     arguments, returns = render_parameters(signature.parameters, imports), render_type(signature.returns, imports)
+    if not docstring:
+        return f"def {name}({arguments}) -> {returns}: ...\n"
     body = indent(
         f'r"""{docstring}\n"""' if "\n" in docstring else f'r"""{docstring}"""', "    ", lambda line: bool(line.strip())
     )
@@ -155,8 +165,8 @@ def render_stub(kind: Kind) -> str:
     imports, functions = Imports(), []
     for name in sorted(kind.names()):
         signatures = kind.signatures(name)
-        for signature in signatures:
-            function = render_function(name, signature, kind.describe(name), imports)
+        for number, signature in enumerate(signatures):
+            function = render_function(name, signature, "" if number else kind.describe(name), imports)
             if len(signatures) > 1:
                 function = f"@{imports.use('typing', 'overload')}\n{function}"
             functions.append(function)

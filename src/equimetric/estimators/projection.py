@@ -108,6 +108,6 @@ def train_projection(
             raise EquimetricError(
                 f"the loss is {loss.item()} at step {step}; choose a smaller lr or scale the features"
             )
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,7 @@ class Bier(SingleObjectiveLearner):
             )
 
     @classmethod
-    def build(cls: type[Built], factory: LearnerFactory, *, weights: str = "size") -> Built:
+    def build(cls: type[Built], factory: LearnerFactory, *, weights: Literal["size", "boosting"] = "size") -> Built:
         """The configured network and loss.
 
         `weights` of the members in the aggregation: "size" for their share of the dimensions, as the authors' code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +70,7 @@ class TwoEncoders(MultiNetworkLearner):
         self.views = backbones or 1
 
     @classmethod
-    def build(cls, factory: LearnerFactory, *, positives: str = "item") -> TwoEncoders:
+    def build(cls, factory: LearnerFactory, *, positives: Literal["item", "class"] = "item") -> TwoEncoders:
         """Encoders into one space of the configured dimension; `positives` are of the same item, or the same class."""
         if positives not in POSITIVES:
             raise unknown_name("learner.options.positives", positives, POSITIVES)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import NonNegativeFloat, PositiveFloat, UnitFraction
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, RowReduction, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -45,7 +45,7 @@ class AdaFace(nn.Module):
         h: NonNegativeFloat = 0.333,
         scale: PositiveFloat = 64.0,
         rate: UnitFraction = 1.0,
-        reduction: str = "mean",
+        reduction: RowReduction = "mean",
     ) -> None:
         super().__init__()
         self.m, self.h, self.scale, self.rate, self.reduction = m, h, scale, rate, reduction

@@ -6,7 +6,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.angular import coefficients
 from equimetric.losses.npairs import EXEMPT
-from equimetric.option_values import Acute
+from equimetric.option_values import Acute, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -22,7 +22,7 @@ from equimetric.search_space import Uniform
     search={"alpha_deg": Uniform(36.0, 55.0)},
     exempt=EXEMPT,
 )
-def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0, reduction: str = "mean") -> Tensor:
+def angular_npair(pairs: Pairs, *, alpha_deg: Acute = 45.0, reduction: RowReduction = "mean") -> Tensor:
     """Angular loss with one pair per class, whose negatives are the positives of the other classes.
 
     L = 1/N Σ_i log(1 + Σ_{j≠i} e^{f_ij}), f_ij = 4 tan²α (a_i + p_i)·p_j − 2(1 + tan²α) a_i·p_i, (a_i, p_i) the first

@@ -8,7 +8,7 @@ from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.angular_npair import angular_npair
 from equimetric.losses.npairs import EXEMPT, npairs
-from equimetric.option_values import Acute, NonNegativeFloat
+from equimetric.option_values import Acute, NonNegativeFloat, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -32,7 +32,7 @@ def angular_npairs_combo(
     lam: float = 2.0,
     l2_reg: NonNegativeFloat = 0.002,
     symmetric: bool = False,
-    reduction: str = "mean",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """N-pairs loss of the raw embeddings and angular loss of the same pairs at unit length.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch.nn.functional import softplus
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
 from equimetric.losses.members import EXEMPT, member_slices, proportional_sizes
 from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt
 from equimetric.pairs import Pairs
@@ -62,17 +63,13 @@ class BoostedMembers(nn.Module):
         beta1: PositiveFloat = 2.0,
         beta2: float = 0.5,
         c_neg: PositiveFloat = 25.0,
-        boosting: str = "eta",
-        diversity: str = "activation",
+        boosting: Literal["eta", "shrinkage"] = "eta",
+        diversity: Literal["none", "activation", "adversarial"] = "activation",
         lambda_div: NonNegativeFloat = 5e-5,
         lambda_w: NonNegativeFloat = 1e5,
         hidden: PositiveInt = 512,
     ) -> None:
         super().__init__()
-        if boosting not in ("eta", "shrinkage"):
-            raise unknown_name("boosting", boosting, ("eta", "shrinkage"))
-        if diversity not in ("none", "activation", "adversarial"):
-            raise unknown_name("diversity", diversity, ("none", "activation", "adversarial"))
         if sizes is not None and not (all(size in range(1, dim + 1) for size in sizes) and sum(sizes) == dim):
             raise EquimetricError(f"sizes of bier must be whole numbers of 1 or more with the sum {dim}, got {sizes}")
         self.sizes = list(sizes) if sizes is not None else proportional_sizes(dim, PROPORTION, "bier")

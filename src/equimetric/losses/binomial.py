@@ -5,7 +5,7 @@ from torch.nn.functional import softplus
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat
+from equimetric.option_values import PositiveFloat, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -21,7 +21,12 @@ from equimetric.search_space import Uniform
     known_as=("BinomialDevianceLoss",),
 )
 def binomial(
-    pairs: Pairs, *, alpha: PositiveFloat = 2.0, beta: PositiveFloat = 50.0, gamma: float = 0.5, reduction: str = "mean"
+    pairs: Pairs,
+    *,
+    alpha: PositiveFloat = 2.0,
+    beta: PositiveFloat = 50.0,
+    gamma: float = 0.5,
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Weigh a pair by its own similarity alone.
 

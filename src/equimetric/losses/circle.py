@@ -1,13 +1,13 @@
 """Circle loss: every similarity weighted by its distance from its optimum."""
 
 from math import log
+from typing import Literal
 
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
@@ -22,15 +22,15 @@ from equimetric.search_space import LogUniform, Uniform
     search={"m": Uniform(0.1, 0.6), "gamma": LogUniform(16.0, 512.0)},
     exempt={"finite differences": "the weights α are held constant in the gradient"},
 )
-def circle(pairs: Pairs, *, m: float = 0.4, gamma: PositiveFloat = 80.0, mode: str = "anchor") -> Tensor:
+def circle(
+    pairs: Pairs, *, m: float = 0.4, gamma: PositiveFloat = 80.0, mode: Literal["anchor", "batch"] = "anchor"
+) -> Tensor:
     """Pull and push harder the farther a similarity is from its optimum.
 
     L = mean_i softplus( log Σ_{j∈P_i} e^{−γ α⁺_ij (s_ij − 1 + m)} + log Σ_{k∈N_i} e^{γ α⁻_ik (s_ik − m)} ),
     α⁺ = [1 + m − s]₊ and α⁻ = [s + m]₊ held constant; over anchors with positives and negatives. `mode='batch'` has one
     term with both sums over all unordered pairs of the batch.
     """
-    if mode not in ("anchor", "batch"):
-        raise unknown_name("circle mode", mode, ("anchor", "batch"))
     positive = ops.positives(pairs)
     similarity, positive_similarity = pairs.similarity, positive.gather(pairs.similarity)
     pull = gamma * (1 + m - positive_similarity).relu().detach() * (1 - m - positive_similarity)

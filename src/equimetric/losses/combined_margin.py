@@ -1,18 +1,16 @@
 """Combined margin: factors and offsets of the angle and of the cosine in one."""
 
 from math import pi
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
-from equimetric.option_values import NonNegativeFloat, PositiveFloat, UnitFraction
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-
-MODES = ("plain", "monotone")
 
 
 @loss(
@@ -39,10 +37,10 @@ def combined_margin(
     m2: NonNegativeFloat = 0.3,
     m3: NonNegativeFloat = 0.2,
     scale: PositiveFloat = 64.0,
-    mode: str = "monotone",
+    mode: Literal["plain", "monotone"] = "monotone",
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
+    smoothing: Smoothing = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine with the margins of SphereFace, ArcFace and CosFace at once.
 
@@ -50,8 +48,6 @@ def combined_margin(
     Modes: 'plain' for all φ; 'monotone' continues as (−1)^k cos φ − 2k for φ in [kπ, (k + 1)π], which always falls.
     m1=1, m2=0.5, m3=0 is ArcFace, m1=1, m2=0, m3=0.35 is CosFace.
     """
-    if mode not in MODES:
-        raise unknown_name("combined_margin mode", mode, MODES)
 
     def add_margin(cosine: Tensor) -> Tensor:
         # At 0 and π the gradient of the angle is infinite.

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveInt
+from equimetric.option_values import HingeReduction, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -24,7 +24,7 @@ def contrastive(
     *,
     pos_margin: float = 0.0,
     neg_margin: float = 1.0,
-    reduction: str = "nonzero",
+    reduction: HingeReduction = "nonzero",
     power: PositiveInt = 1,
 ) -> Tensor:
     """Pull positives inside one margin, push negatives outside another.

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
+from equimetric.option_values import TermReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -17,7 +18,9 @@ from equimetric.search_space import Uniform
     search={"lam": Uniform(0.0, 0.9)},
     known_as=("CosineEmbeddingLoss",),
 )
-def contrastive_cosine(pairs: Pairs, *, lam: float = 0.5, pos_offset: float = 1.0, reduction: str = "batch") -> Tensor:
+def contrastive_cosine(
+    pairs: Pairs, *, lam: float = 0.5, pos_offset: float = 1.0, reduction: TermReduction = "batch"
+) -> Tensor:
     """Pull every positive with constant force, push negatives only above a threshold.
 
     L = 1/B Σ_i { Σ_{j∈P_i} (pos_offset − s_ij) + Σ_{k∈N_i} [s_ik − λ]₊ }. Other reductions of the queries' terms are

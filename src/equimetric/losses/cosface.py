@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat, UnitFraction
+from equimetric.option_values import PositiveFloat, RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -25,8 +25,8 @@ def cosface(
     margin: float = 0.35,
     scale: PositiveFloat = 64.0,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
+    smoothing: Smoothing = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine after taking a margin off the right class.
 

@@ -1,13 +1,13 @@
 """DREML: members that classify by random groups of classes, each by groups of its own."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.losses.members import EXEMPT, equal_sizes, member_slices
 from equimetric.losses.proxy_nca import proxy_nca
 from equimetric.losses.softmax import softmax
@@ -45,13 +45,11 @@ class RandomizedMembers(nn.Module):
         classes: PositiveInt,
         dim: PositiveInt,
         members: PositiveInt = 12,
-        proxies: str = "static",
+        proxies: Literal["static", "learned"] = "static",
         embedding_multiplier: PositiveFloat = 3.0,
         seed: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        if proxies not in ("static", "learned"):
-            raise unknown_name("kind of proxies", proxies, ("static", "learned"))
         self.sizes = equal_sizes(dim, members, "dreml")
         self.embedding_multiplier = embedding_multiplier
         self.seed = seed

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat
+from equimetric.option_values import PositiveFloat, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform
 
@@ -20,7 +20,7 @@ from equimetric.search_space import LogUniform
     search={"gamma": LogUniform(1.0, 128.0)},
 )
 def instance(
-    pairs: Pairs, *, gamma: PositiveFloat = 64.0, include_query: bool = False, reduction: str = "mean"
+    pairs: Pairs, *, gamma: PositiveFloat = 64.0, include_query: bool = False, reduction: RowReduction = "mean"
 ) -> Tensor:
     """Recognise the instance of each sample among the others: samples with one label are views of one instance.
 

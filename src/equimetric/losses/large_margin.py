@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.errors import EquimetricError
-from equimetric.option_values import NonNegativeFloat, Range
+from equimetric.option_values import NonNegativeFloat, Range, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Choice, LogUniform, SearchSpace
 
@@ -57,7 +57,7 @@ class LargeMarginSoftmax(nn.Module):
         lambda_gamma: NonNegativeFloat = 0.12,
         lambda_power: NonNegativeFloat = 1.0,
         lambda_min: NonNegativeFloat = 5.0,
-        reduction: str = "mean",
+        reduction: RowReduction = "mean",
     ) -> None:
         super().__init__()
         self.m = m

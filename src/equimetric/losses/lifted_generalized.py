@@ -1,5 +1,7 @@
 """Lifted structure loss in its generalised form."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
@@ -19,7 +21,7 @@ from equimetric.search_space import Uniform
     search={"margin": Uniform(0.0, 2.0)},
     known_as=("GeneralizedLiftedStructureLoss",),
 )
-def lifted_generalized(pairs: Pairs, *, margin: float = 1.0, reduction: str = "batch") -> Tensor:
+def lifted_generalized(pairs: Pairs, *, margin: float = 1.0, reduction: Literal["valid", "batch"] = "batch") -> Tensor:
     """Compare all positives of an anchor together with all its negatives.
 
     L = 1/B Σ_i [log Σ_{j∈P_i} e^{d_ij} + log Σ_{k∈N_i} e^{margin − d_ik}]₊, with −s for d in the cosine geometry. An

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat, UnitFraction
+from equimetric.option_values import PositiveFloat, RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -24,8 +24,8 @@ def normalized_softmax(
     *,
     temperature: PositiveFloat = 0.05,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
+    smoothing: Smoothing = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by cosine to the class proxies.
 

@@ -1,13 +1,15 @@
 """N-pairs loss: one pair per class, each positive against the positives of all other classes."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
 from equimetric.losses.supcon import supcon
-from equimetric.option_values import NonNegativeFloat
+from equimetric.option_values import NonNegativeFloat, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -36,8 +38,8 @@ def npairs(
     *,
     l2_reg: NonNegativeFloat = 0.002,
     symmetric: bool = False,
-    repeated: str = "first",
-    reduction: str = "mean",
+    repeated: Literal["first", "soft"] = "first",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Softmax over one positive against the positives of all other classes, on raw dot products.
 
@@ -51,8 +53,6 @@ def npairs(
     `reduction` is one of the pairs, which are values of their anchors: 'mean', 'sum', 'batch' (the sum / number of
     samples) or 'none'.
     """
-    if repeated not in ("first", "soft"):
-        raise unknown_name("way with repeated classes", repeated, ("first", "soft"))
     if repeated == "soft":
         if reduction != "mean":
             raise EquimetricError(

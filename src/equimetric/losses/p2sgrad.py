@@ -5,6 +5,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
+from equimetric.option_values import RowReduction
 from equimetric.pairs import Pairs
 
 
@@ -17,7 +18,7 @@ from equimetric.pairs import Pairs
     references="proxies",
     exempt={"monotone": "the target of other classes is a right angle: beyond it they are pulled closer"},
 )
-def p2sgrad(pairs: Pairs, *, reduction: str = "mean") -> Tensor:
+def p2sgrad(pairs: Pairs, *, reduction: RowReduction = "mean") -> Tensor:
     """Regress the cosine to the right class to 1 and to the others to 0; nothing to tune.
 
     L = mean_i ½ Σ_c (cos θ_ic − 1[c = y_i])², so that ∂L_i/∂cos θ_ic = cos θ_ic − 1[c = y_i] whatever the number of

@@ -1,13 +1,13 @@
 """PNP: only the negatives that stand before a positive are penalised."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.losses.smooth_ap import soft_rank
 from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
@@ -31,7 +31,7 @@ from equimetric.search_space import Choice, LogUniform
 def pnp(
     pairs: Pairs,
     *,
-    variant: str = "O",
+    variant: Literal["O", "Iu", "Ib", "Ds", "Dq"] = "O",
     tau: PositiveFloat = 0.01,
     alpha: PositiveFloat = 1.0,
     b: PositiveFloat = 2.0,
@@ -51,8 +51,6 @@ def pnp(
         "Ds": torch.log1p,
         "Dq": lambda rank: 1 - (1 + rank) ** -alpha,
     }
-    if variant not in penalties:
-        raise unknown_name("variant", variant, penalties)
     valid = ops.has_any(pairs.positive)
     if include_query:
         pairs = pairs.add_query(pairs.self_similarity(), positive=True)

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
+from equimetric.option_values import RowReduction
 from equimetric.pairs import Pairs
 
 
@@ -18,7 +19,7 @@ from equimetric.pairs import Pairs
     normalize=False,
     known_as=("ProtoNet", "PrototypicalNetworks"),
 )
-def prototypical(pairs: Pairs, *, reduction: str = "mean") -> Tensor:
+def prototypical(pairs: Pairs, *, reduction: RowReduction = "mean") -> Tensor:
     """Classify the queries of an episode by their distance to the means of its support.
 
     L = mean_{queries q} −log softmax_c(−d(x_q, μ_c))_{y_q}, d = ‖x_q − μ_c‖² or, in the euclidean geometry, its root;

@@ -1,10 +1,11 @@
 """Proxy-Anchor: every proxy is compared with the whole batch."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.option_values import PositiveFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
@@ -18,7 +19,9 @@ from equimetric.search_space import LogUniform, Uniform
     references="proxies",
     search={"alpha": LogUniform(4.0, 128.0), "delta": Uniform(0.0, 0.3)},
 )
-def proxy_anchor(pairs: Pairs, *, alpha: PositiveFloat = 32.0, delta: float = 0.1, reduction: str = "mean") -> Tensor:
+def proxy_anchor(
+    pairs: Pairs, *, alpha: PositiveFloat = 32.0, delta: float = 0.1, reduction: Literal["mean", "none"] = "mean"
+) -> Tensor:
     """Each proxy is an anchor that weighs the samples of the batch by their relative hardness.
 
     L = 1/|P⁺| Σ_{p∈P⁺} log[1 + Σ_{x of p} e^{−α(s_xp − δ)}] + 1/|P| Σ_{p∈P} log[1 + Σ_{x not of p} e^{α(s_xp + δ)}],
@@ -34,8 +37,6 @@ def proxy_anchor(pairs: Pairs, *, alpha: PositiveFloat = 32.0, delta: float = 0.
     push = ops.log1p_sum_exp(alpha * (similarity + delta), negative, sample_weight)
     if reduction == "none":
         return pull + push
-    if reduction != "mean":
-        raise unknown_name("reduction", reduction, ("mean", "none"))
     # Means over the proxies, not over the queries.
     present_weight = multiplicity * ops.has_any(positive)
     return ops.divide(pull @ present_weight, present_weight.sum()) + ops.divide(push @ multiplicity, multiplicity.sum())

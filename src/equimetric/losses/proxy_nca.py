@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat, UnitFraction
+from equimetric.option_values import PositiveFloat, RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import LogUniform, Uniform
 
@@ -26,8 +26,8 @@ def proxy_nca(
     temperature: PositiveFloat = 1.0,
     positive_in_denominator: bool = False,
     label_smoothing: UnitFraction = 0.0,
-    smoothing: str = "others",
-    reduction: str = "mean",
+    smoothing: Smoothing = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Neighbourhood component analysis against class proxies.
 

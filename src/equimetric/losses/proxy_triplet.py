@@ -1,10 +1,12 @@
 """Proxy-Triplet: the proxy of the right class must be closer than those of all others."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import PositiveFloat
+from equimetric.option_values import PositiveFloat, TermReduction
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import Uniform
 
@@ -29,7 +31,7 @@ def proxy_triplet(
     *,
     margin: float = 1.0,
     embedding_multiplier: PositiveFloat = 1.0,
-    reduction: str = "mean",
+    reduction: TermReduction | Literal["sum_neg_mean_batch", "nonzero_mean"] = "mean",
 ) -> Tensor:
     """A sample must be closer to the proxy of its class than to any other by a margin.
 

@@ -1,10 +1,11 @@
 """Ranked list loss: a hypersphere per class, negatives outside weighted by violation."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.errors import unknown_name
 from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
@@ -28,7 +29,7 @@ def ranked_list(
     margin: float = 0.4,
     Tn: NonNegativeFloat = 10.0,
     Tp: NonNegativeFloat = 0.0,
-    form: str = "convex",
+    form: Literal["convex", "additive"] = "convex",
     lam: float | None = None,
 ) -> Tensor:
     """Pull positives inside a sphere of diameter α − margin, push negatives beyond α, the closest hardest.
@@ -44,6 +45,4 @@ def ranked_list(
     if form == "convex":
         lam = 0.5 if lam is None else lam
         return ops.mean((1 - lam) * pull + lam * push)
-    if form == "additive":
-        return ops.mean(pull + (1.0 if lam is None else lam) * push)
-    raise unknown_name("ranked list form", form, ("convex", "additive"))
+    return ops.mean(pull + (1.0 if lam is None else lam) * push)

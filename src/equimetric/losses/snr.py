@@ -5,7 +5,7 @@ from torch import Tensor
 from equimetric import ops
 from equimetric.components import loss
 from equimetric.losses.contrastive import contrastive
-from equimetric.option_values import NonNegativeFloat, PositiveInt
+from equimetric.option_values import HingeReduction, NonNegativeFloat, PositiveInt
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -26,7 +26,7 @@ def snr_contrastive(
     pos_margin: float = 0.0,
     neg_margin: float = 1.0,
     reg: NonNegativeFloat = 0.0,
-    reduction: str = "nonzero",
+    reduction: HingeReduction = "nonzero",
     power: PositiveInt = 1,
 ) -> Tensor:
     """Contrastive loss where distance is the noise from anchor to other, relative to the anchor's own variance.

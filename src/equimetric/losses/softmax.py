@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
-from equimetric.option_values import UnitFraction
+from equimetric.option_values import RowReduction, Smoothing, UnitFraction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -21,7 +21,11 @@ from equimetric.search_space import Uniform
     known_as=("CrossEntropyLoss",),
 )
 def softmax(
-    pairs: Pairs, *, label_smoothing: UnitFraction = 0.0, smoothing: str = "others", reduction: str = "mean"
+    pairs: Pairs,
+    *,
+    label_smoothing: UnitFraction = 0.0,
+    smoothing: Smoothing = "others",
+    reduction: RowReduction = "mean",
 ) -> Tensor:
     """Classify by the raw dot product with the class weights.
 

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.cosface import cosface
-from equimetric.option_values import PositiveFloat
+from equimetric.option_values import PositiveFloat, RowReduction
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
 
@@ -18,7 +18,9 @@ from equimetric.search_space import Uniform
     references="proxies",
     search={"la": Uniform(0.01, 100.0), "delta": Uniform(0.0, 1.0)},
 )
-def softtriple(pairs: Pairs, *, la: PositiveFloat = 20.0, delta: float = 0.01, reduction: str = "mean") -> Tensor:
+def softtriple(
+    pairs: Pairs, *, la: PositiveFloat = 20.0, delta: float = 0.01, reduction: RowReduction = "mean"
+) -> Tensor:
     """A smoothed triplet loss over class centres, without sampling triplets.
 
     L = mean_i −log softmax(la · (S_i − delta · onehot(y_i)))_{y_i} + tau · R, with S_ic = Σ_k q_k x_i·w_ck and

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from equimetric.components import loss
 from equimetric.losses.large_margin import SEARCH, LargeMarginSoftmax, divide_by_norm, target_product
-from equimetric.option_values import NonNegativeFloat, PositiveFloat, Range
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, Range, RowReduction
 from equimetric.pairs import Pairs
 
 
@@ -38,7 +38,7 @@ class SphereFace(LargeMarginSoftmax):
         lambda_gamma: NonNegativeFloat = 0.12,
         lambda_power: NonNegativeFloat = 1.0,
         lambda_min: NonNegativeFloat = 5.0,
-        reduction: str = "mean",
+        reduction: RowReduction = "mean",
     ) -> None:
         super().__init__(
             m=m,

@@ -1,5 +1,7 @@
 """Supervised contrastive loss."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from equimetric import ops
@@ -20,7 +22,7 @@ from equimetric.search_space import LogUniform
     exempt={"monotone": "positives compete in the denominator: one that holds more than 1/|P| of the sum is let go"},
     known_as=("SupervisedContrastiveLoss",),
 )
-def supcon(pairs: Pairs, *, temperature: PositiveFloat = 0.1, reduction: str = "valid") -> Tensor:
+def supcon(pairs: Pairs, *, temperature: PositiveFloat = 0.1, reduction: Literal["valid", "batch"] = "valid") -> Tensor:
     """Classify every positive of an anchor against all its pairs, other positives included.
 
     L = mean_i −1/|P_i| Σ_{p∈P_i} log( e^{s_ip/τ} / Σ_{j≠i} e^{s_ij/τ} ), τ = `temperature`, over anchors with positives

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from equimetric import ops
 from equimetric.components import loss
+from equimetric.option_values import TermReduction
 from equimetric.pairs import Pairs, TripletBand, Triplets
 from equimetric.search_space import Uniform
 
@@ -26,7 +27,7 @@ def triplet(
     margin: float | None = None,
     soft: bool = False,
     swap: bool = False,
-    reduction: str | None = None,
+    reduction: TermReduction | None = None,
 ) -> Tensor:
     """A negative must be farther than a positive by a margin.
 

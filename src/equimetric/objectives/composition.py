@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, overload
 from torch import Tensor, nn
 
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component, record_of
-from equimetric.errors import EquimetricError, did_you_mean, unknown_name
+from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route_to_terms
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum, collect_proxies
 from equimetric.objectives.recipe import Context
 from equimetric.objectives.weights import check_class_weight
 from equimetric.ops.reductions import ROW_REDUCTIONS
-from equimetric.option_values import check_options
+from equimetric.option_values import check_options, refused
 from equimetric.references.base import References
 from equimetric.references.proxy_set import NO_PROXIES
 
@@ -163,7 +163,7 @@ def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction
             "by itself; leave reduction out"
         )
     if reduction not in ("query", *ROW_REDUCTIONS):
-        raise unknown_name("reduction", reduction, ("query", *ROW_REDUCTIONS))
+        raise refused(f"loss {loss.name!r}", "reduction", reduction, [repr(one) for one in ("query", *ROW_REDUCTIONS)])
 
 
 def resolve_aliases(loss: Component, arguments: dict[str, Any], options: dict[str, Any]) -> None:

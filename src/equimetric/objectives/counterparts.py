@@ -5,7 +5,7 @@ installed; the tests compare with the numbers that they stored.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,10 +13,17 @@ from typing import Any
 
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["COMPARED", "KINDS", "LIBRARIES", "VERDICTS", "Counterpart", "counterparts"]
+__all__ = ["COMPARED", "KINDS", "LIBRARIES", "METHOD_KINDS", "VERDICTS", "Counterpart", "counterparts"]
 
-KINDS = ("losses", "miners", "samplers", "distances", "reducers", "regularizers")
-"""Modules of pytorch-metric-learning; rows of both libraries are of these kinds or of "metrics"."""
+METHOD_KINDS = ("losses", "miners", "distances", "reducers", "regularizers")
+"""What is part of an objective here."""
+
+KINDS = (
+    *METHOD_KINDS,
+    *("samplers", "metrics", "options", "functional", "datasets", "transforms", "models", "trainers", "testers"),
+    *("retrieval", "inference", "lightning", "ddp", "utils", "registry"),
+)
+"""The modules that have the names; "metrics" are names of scores, "options" are those of whatever computes them."""
 
 LIBRARIES = {
     "pytorch-metric-learning": "counterparts.toml",
@@ -25,7 +32,9 @@ LIBRARIES = {
 """Library → the file of its rows."""
 
 VERDICTS = {
-    "agrees": "the same value and gradient, or for what is drawn at random the same distribution",
+    "agrees": "the same value and gradient",
+    "except": "the same, except in the cases that the reason names",
+    "drawn": "what is drawn at random has the same distribution",
     "differs": "there is a counterpart, but it is defined in another way",
     "none": "there is no counterpart",
 }
@@ -40,16 +49,18 @@ COMPARED = {
 
 @dataclass(frozen=True)
 class Counterpart:
-    """One public name of another library and its counterpart here.
+    """One public name of another library, or several alike, and their counterpart here.
 
     Attributes:
-        kind: the module that has the name, one of `KINDS`, or "metrics".
-        theirs: the name.
+        kind: the module that has the name, one of `KINDS`.
+        theirs: the name, or several separated by commas.
         verdict: a key of `VERDICTS`.
         example: an expression with the name, of a loss or of a loss and a miner, in terms of the library's modules,
             `classes` and `dim`.
-        ours: the method that corresponds to the example; for samplers the kind of batches, for metrics the metric.
-        options: its options; for samplers those of the configuration's [batch] table.
+        ours: the method that corresponds to the example; for samplers the batches, for metrics the metric, for all
+            other kinds code.
+        options: its options.
+        variables: further options, whose values are variables of the same names: `classes`, `dim`, `superclass`.
         reason: what differs and why, or what to use instead.
         compared: what of both sides of the example must agree, one of `COMPARED`.
 
@@ -61,30 +72,42 @@ class Counterpart:
     example: str = ""
     ours: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    variables: Sequence[str] = ()
     reason: str = ""
     compared: str = ""
 
     def __post_init__(self) -> None:
         """Raise an error for an incomplete row."""
-        is_valid = self.kind in (*KINDS, "metrics") and self.verdict in VERDICTS and self.compared in COMPARED
+        is_valid = self.kind in KINDS and self.verdict in VERDICTS and self.compared in COMPARED
         is_explained = bool(self.reason) or self.verdict == "agrees"
         is_complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
         if not (is_valid and is_explained and is_complete):
             raise EquimetricError(f"the row of {self.theirs!r} in counterparts.toml is not complete")
 
     @property
+    def names(self) -> list[str]:
+        """The names of the other library that the row stands for."""
+        return self.theirs.split(", ")
+
+    @property
     def construction(self) -> str:
-        """The counterpart as code, or as entries of a configuration's [batch] table; empty where there is none."""
-        if self.kind == "samplers" and self.ours:
-            return ", ".join(f"{name} = {value!r}" for name, value in {"kind": self.ours, **self.options}.items())
+        """The counterpart as code that runs where `em` and the variables exist; empty where there is none."""
         if not self.ours:
             return ""
+        if self.kind == "samplers":
+            return f"em.batches.{self.ours}({', '.join(['labels', *self.arguments()])})"
         if self.kind == "metrics":
             return f"em.evaluate(embeddings, labels, metrics=[{self.ours!r}])"
-        flat = {name: value for name, value in self.options.items() if "." not in name}
+        if self.kind not in METHOD_KINDS:
+            return self.ours
+        return f"em.objective({', '.join([repr(self.ours), *self.arguments()])})"
+
+    def arguments(self) -> list[str]:
+        """Options as keyword arguments, those with a dot in their name in a dictionary."""
+        flat = [f"{name}={value!r}" for name, value in self.options.items() if "." not in name]
         qualified = {name: value for name, value in self.options.items() if "." in name}
-        arguments = [repr(self.ours), *(f"{name}={value!r}" for name, value in flat.items())]
-        return f"em.objective({', '.join([*arguments, *([f'**{qualified!r}'] if qualified else [])])})"
+        taken = [f"{name}={name}" for name in self.variables]
+        return [*taken, *flat, *([f"**{qualified!r}"] if qualified else [])]
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,10 @@ class BaseObjective(nn.Module):
     def parts(self) -> list[tuple[float, Objective]]:
         """The objectives that are added up, each with its weight."""
         raise NotImplementedError
+
+    if TYPE_CHECKING:
+        # That of torch's modules gives anything.
+        def __call__(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Tensor: ...
 
     def set_step(self, step: int) -> None:
         """Set the training step, the first of which is 0, for all parts with values that depend on it."""

@@ -176,7 +176,7 @@ ROWS = (
 
 
 def recipes() -> dict[str, Recipe]:
-    """All methods by name: every registered loss with the parts it lists first, and the rows above."""
+    """All methods by name: every registered loss with its default parts, and the named recipes."""
     from equimetric.components import LOSSES
 
     plain = [Recipe(loss.name, loss.title, loss.name) for loss in LOSSES.values()]

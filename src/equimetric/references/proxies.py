@@ -1,6 +1,7 @@
 """Proxies, vectors that represent the classes, learned or fixed, as references."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -129,18 +130,18 @@ class ProxyReferences(References):
         classes: int,
         dim: int,
         per_class: int = 1,
-        pool: str = "max",
+        pool: Literal["max", "soft"] = "max",
         gamma: PositiveFloat = 0.1,
         tau: NonNegativeFloat = 0.0,
-        divisor: str = "ordered",
+        divisor: Literal["ordered", "unordered"] = "ordered",
         bias: bool = False,
         sample_rate: float = 1.0,
         static: bool = False,
         normalize_embeddings: bool = True,
         normalize_proxies: bool = False,
         sharded: bool = False,
-        assignment: str = "static",
-        initial: str = "normal",
+        assignment: Literal["static", "dynamic"] = "static",
+        initial: Literal["normal", "uniform", "xavier", "kaiming_normal", "kaiming_uniform"] = "normal",
         initial_length: float | None = None,
     ) -> None:
         super().__init__()

@@ -171,7 +171,7 @@ def missing_runs_sentence(study: StudyRecord) -> str:
 
 
 def undecided_sentences(pairs: RowComparisons) -> list[str]:
-    """For each method tied with the leader, what would tell the two apart."""
+    """For each method tied with the leader, what would settle which of the two is better."""
     best, *tied = pairs.tied_with_best
     comparisons = [(name, pairs.between(best, name)) for name in tied]
     return [

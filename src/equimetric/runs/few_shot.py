@@ -133,7 +133,7 @@ class HeadAdapter:
                     f"adaptation by {adaptation.objective!r} diverged with lr = {adaptation.lr:g}; lower it"
                 )
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
 

@@ -1,6 +1,7 @@
 """Easy, semi-hard or hard positives and negatives, one or all per anchor, within ranges of distance."""
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -11,15 +12,16 @@ from equimetric.errors import EquimetricError, unknown_name
 from equimetric.pairs import Pairs, Triplets
 from equimetric.selection.extremes import CHOSEN_ONCE, EASY_POSITIVE
 
-STRATEGIES = ("easy", "semihard", "hard", "all")
+Strategy: TypeAlias = Literal["easy", "semihard", "hard", "all"]
+STRATEGIES = get_args(Strategy)
 
 
 @selection("easy_hard", paper=EASY_POSITIVE, exempt=CHOSEN_ONCE)
 def easy_hard(
     pairs: Pairs,
     *,
-    pos_strategy: str = "easy",
-    neg_strategy: str = "semihard",
+    pos_strategy: Strategy = "easy",
+    neg_strategy: Strategy = "semihard",
     allowed_pos_range: Sequence[float] | None = None,
     allowed_neg_range: Sequence[float] | None = None,
 ) -> Pairs | Triplets:

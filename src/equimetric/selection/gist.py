@@ -1,16 +1,16 @@
 """False negatives masked: those that a guide finds closer to the anchor than its positives."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from equimetric import ops
 from equimetric.components import selection
-from equimetric.errors import EquimetricError, unknown_name
+from equimetric.errors import EquimetricError
 from equimetric.option_values import NonNegativeFloat
 from equimetric.pairs import Pairs
 from equimetric.search_space import Uniform
-
-MARGINS = ("absolute", "relative")
 
 
 @selection(
@@ -33,11 +33,13 @@ class GuidedNegatives(nn.Module):
     guide: Tensor | None
 
     def __init__(
-        self, *, guide: Tensor | None = None, margin: NonNegativeFloat = 0.0, margin_kind: str = "absolute"
+        self,
+        *,
+        guide: Tensor | None = None,
+        margin: NonNegativeFloat = 0.0,
+        margin_kind: Literal["absolute", "relative"] = "absolute",
     ) -> None:
         super().__init__()
-        if margin_kind not in MARGINS:
-            raise unknown_name("kind of margin", margin_kind, MARGINS)
         if guide is not None and not (isinstance(guide, Tensor) and guide.ndim == 2 and guide.is_floating_point()):
             raise EquimetricError("guide must be a matrix of floating-point vectors, one for each training image")
         self.margin, self.margin_kind = margin, margin_kind

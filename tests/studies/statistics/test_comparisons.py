@@ -1,6 +1,7 @@
 """Verdicts of a whole table, letters and ranks, and their sentences."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -138,16 +139,17 @@ def test_rows_without_seeds_are_compared_by_class():
 def test_sentences(found):
     better = verdict_sentence(found.between("margin", "arcface"))
     assert better.startswith("margin is better than arcface by 6.")
-    assert "p < 0.001 by Holm's method), surely more than the 0.50 that matter." in better
+    assert "p < 0.001 by Holm's method), clearly above the 0.50-point threshold that matters." in better
     assert verdict_sentence(found.between("arcface", "margin")).startswith("arcface is worse than margin by 6.")
     undecided = verdict_sentence(found.between("margin", "contrastive"))
     assert undecided.startswith("margin and contrastive cannot be told apart: ")
     assert "More seeds do not help, the classes limit it" in undecided
     near = verdict_sentence(compare_rows(table({"a": 0.0, "b": 1.0}, spread=0.4)).comparisons[0])
-    assert near.endswith(", perhaps less than the 0.50 that matter.")
+    assert near.endswith(", possibly below the 0.50-point threshold that matters.")
     assert "Holm" not in near
     unscaled = verdict_sentence(found.between("margin", "arcface"), Unit(1.0, 3, ""))
     assert unscaled.startswith("margin is better than arcface by 0.066 (0.053 to 0.079; p < 0.001")
+    assert unscaled.endswith(", clearly above the 0.005 threshold that matters.")
     equal = verdict_sentence(compare_rows(table({"a": 0.0, "b": 0.05}, spread=0.1)).comparisons[0])
     assert equal.endswith(") is within ± 0.50.")
 
@@ -162,7 +164,8 @@ def test_notes_say_what_the_table_can_tell(found):
         "Over 10 seeds, sign flips and Wilcoxon's test allow no p below 0.002, 0.012 after Holm's adjustment for "
         "6 comparisons; t-tests do."
     )
-    assert detected.startswith("Detected in four of five repetitions: a difference of 1.")
+    assert detected.startswith("Smallest difference detectable with 80 % power: 1.")
+    assert re.search(r" points \(median\); 1\.\d\d as one of 6 comparisons\.$", detected)
     raw = {name: ClassScores(row.values[:1], seeds=None) for name, row in table({"a": 0.0, "b": 3.0}).items()}
     notes = comparison_notes(compare_rows(raw))
     assert notes[0] == "Intervals are for new seeds and new classes: 40 classes only: there are no seeds."

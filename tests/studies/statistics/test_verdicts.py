@@ -1,4 +1,4 @@
-"""Verdicts from intervals, and what would tell where they are undecided."""
+"""Verdicts from intervals, and what would settle it where they are undecided."""
 
 import math
 
@@ -83,7 +83,9 @@ def test_the_seeds_needed_decide_and_one_less_does_not():
     assert needed > 6
     assert decide(project_interval(found, seeds=needed)) == "better"
     assert decide(project_interval(found, seeds=needed - 1)) == "undecided"
-    assert describe_seeds_needed(found, 0.005) == (f"If it stays as it is, {needed} seeds (now 6) would tell.")
+    assert describe_seeds_needed(found, 0.005) == (
+        f"If the difference stays this size, {needed} seeds (6 now) would settle it."
+    )
 
 
 def test_more_seeds_do_not_help_where_classes_limit_it():
@@ -93,15 +95,18 @@ def test_more_seeds_do_not_help_where_classes_limit_it():
     assert decide(project_interval(found, classes=needed)) == "better"
     assert decide(project_interval(found, classes=needed - 1)) == "undecided"
     told = describe_seeds_needed(found, 0.005)
-    assert told.startswith("More seeds do not help, the classes limit it: if it stays as it is, ")
-    assert told.endswith(f"{needed} classes (now 30) would tell.")
+    assert told.startswith("More seeds do not help, the classes limit it: if the difference stays this size, ")
+    assert told.endswith(f"{needed} classes (30 now) would settle it.")
 
 
 def test_either_may_tell():
     found = two_way_difference(*rows(seed=0.7, class_=1.0, cell=7.0, gain=0.0075))
     assert decide(found) == "undecided"
-    seeds, classes = f"{seeds_needed(found)} seeds (now 6)", f"{classes_needed(found)} classes (now 30)"
-    assert describe_seeds_needed(found, 0.005) == f"If it stays as it is, {seeds} or {classes} would tell."
+    seeds, classes = f"{seeds_needed(found)} seeds (6 now)", f"{classes_needed(found)} classes (30 now)"
+    assert (
+        describe_seeds_needed(found, 0.005)
+        == f"If the difference stays this size, {seeds} or {classes} would settle it."
+    )
 
 
 def test_sometimes_it_takes_both():
@@ -113,8 +118,11 @@ def test_sometimes_it_takes_both():
 def test_rows_without_seeds_need_classes():
     a, b = rows(seed=0, class_=5.0, cell=0)
     found = two_way_difference(*(ClassScores(row.values[:1], seeds=None) for row in (a, b)))
-    needed = f"{classes_needed(found)} classes (now 30)"
-    assert describe_seeds_needed(found, 0.005) == f"There are no seeds: if it stays as it is, {needed} would tell."
+    needed = f"{classes_needed(found)} classes (30 now)"
+    assert (
+        describe_seeds_needed(found, 0.005)
+        == f"There are no seeds: if the difference stays this size, {needed} would settle it."
+    )
 
 
 def test_these_classes_need_seeds():
@@ -122,5 +130,5 @@ def test_these_classes_need_seeds():
     assert seeds_needed(found) < 1000
     assert classes_needed(found) is None
     loud = two_way_difference(*rows(seed=80.0, class_=9.0, cell=1.0), estimand=THESE_CLASSES)
-    assert describe_seeds_needed(loud, 0.005) == "Even 1,000 seeds would not tell."
+    assert describe_seeds_needed(loud, 0.005) == "Even 1,000 seeds would not settle it."
     assert math.isnan(two_way_difference(*(row.select(seeds=[0]) for row in rows(1, 1, 1)), estimand=THESE_CLASSES).low)

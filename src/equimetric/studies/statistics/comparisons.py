@@ -58,7 +58,7 @@ class RowComparison:
 
     @property
     def minimum_detectable(self) -> float:
-        """The difference that this comparison alone would detect in four of five repetitions."""
+        """The smallest difference that this comparison alone would detect with 80 % power."""
         return minimum_detectable_difference(self.interval)
 
     def reversed(self) -> "RowComparison":

@@ -27,13 +27,17 @@ class Unit(NamedTuple):
         """A value and the name of the unit."""
         return f"{self.number(value, sign)} {self.name}".rstrip()
 
+    def attribute(self, value: float) -> str:
+        """A value and the unit before a noun: the 0.50-point threshold."""
+        return f"{self.number(value)}-{self.name.removesuffix('s')}".rstrip("-")
+
 
 POINTS = Unit(100.0, 2, "points")
 """Percentage points of a metric between 0 and 1."""
 
 
 def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
-    """The verdict with difference, interval and p; where it is undecided, with what would tell."""
+    """The verdict with difference, interval and p; where it is undecided, with what would settle it."""
     interval, margin = comparison.simultaneous, unit.number(comparison.equivalence_margin)
     names = f"{comparison.first} and {comparison.second}"
     if comparison.verdict in ("better", "worse"):
@@ -42,8 +46,10 @@ def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
         text += (
             f"by {unit.amount(abs(interval.mean))} ({unit.number(low)} to {unit.number(high)}; {_p_text(comparison)})"
         )
-        matters = "surely more" if comparison.beyond_margin else "perhaps less"
-        return f"{text}, {matters} than the {margin} that matter." if comparison.equivalence_margin else f"{text}."
+        if not comparison.equivalence_margin:
+            return f"{text}."
+        where = "clearly above" if comparison.beyond_margin else "possibly below"
+        return f"{text}, {where} the {unit.attribute(comparison.equivalence_margin)} threshold that matters."
     # The interval of a single seed would be too narrow to show.
     ends = "" if interval.seeds_unknown else f" ({unit.number(interval.low, '+')} to {unit.number(interval.high, '+')})"
     difference = f"{unit.amount(interval.mean, '+')}{ends}"
@@ -56,21 +62,21 @@ def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
 
 
 def describe_seeds_needed(interval: TwoWayInterval, margin: float) -> str:
-    """The seeds or classes with which an undecided difference would be decided if it stays as it is."""
+    """The seeds or classes that would settle an undecided difference if it stays the same size."""
     if interval.seeds_unknown:
         return "One seed does not tell how much seeds matter: run two or more."
     seeds, classes = seeds_needed(interval, margin), classes_needed(interval, margin)
-    more_classes = f"{classes:,} classes (now {interval.classes:,}) would tell." if classes else ""
+    more_classes = f"{classes:,} classes ({interval.classes:,} now) would settle it." if classes else ""
     if seeds is not None:
-        more_seeds = f"If it stays as it is, {seeds} seeds (now {min(interval.seeds)})"
-        return f"{more_seeds} or {more_classes}" if more_classes else f"{more_seeds} would tell."
+        more_seeds = f"If the difference stays this size, {seeds} seeds ({min(interval.seeds)} now)"
+        return f"{more_seeds} or {more_classes}" if more_classes else f"{more_seeds} would settle it."
     if interval.estimand == THESE_CLASSES:
-        return "Even 1,000 seeds would not tell."
+        return "Even 1,000 seeds would not settle it."
     if not more_classes:
         both_needed = "More seeds alone do not help, nor do more classes alone: it takes both."
-        return both_needed if interval.seeds else "Even 100,000 classes would not tell."
+        return both_needed if interval.seeds else "Even 100,000 classes would not settle it."
     limit = "More seeds do not help, the classes limit it: " if interval.seeds else "There are no seeds: "
-    return f"{limit}if it stays as it is, {more_classes}"
+    return f"{limit}if the difference stays this size, {more_classes}"
 
 
 def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, ...]:
@@ -100,11 +106,11 @@ def _detectable_text(intervals: list[TwoWayInterval], unit: Unit) -> str:
     count = len(intervals)
     adjusted_confidence = 1 - (1 - intervals[0].confidence) / count
     single = unit.amount(median(map(minimum_detectable_difference, intervals)))
-    text = f"Detected in four of five repetitions: a difference of {single} (median)"
+    text = f"Smallest difference detectable with 80 % power: {single} (median)"
     if count == 1:
         return f"{text}."
     adjusted = median(minimum_detectable_difference(interval.at(adjusted_confidence)) for interval in intervals)
-    return f"{text}, as one of {count} comparisons {unit.number(adjusted)}."
+    return f"{text}; {unit.number(adjusted)} as one of {count} comparisons."
 
 
 def _p_text(comparison: RowComparison) -> str:
