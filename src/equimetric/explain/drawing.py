@@ -17,7 +17,7 @@ def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
     """Weight against cosine similarity: positives solid and green, negatives dotted and blue."""
     from equimetric.evaluation.plots import NEGATIVE, POSITIVE, empty_figure
 
-    columns = min(COLUMNS, len(curves))
+    columns = 2 if len(curves) == 4 else min(COLUMNS, len(curves))
     rows = math.ceil(len(curves) / columns)
     figure = empty_figure(4.2 * columns, 3.2 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
@@ -37,7 +37,15 @@ def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
         panel.set_xlim(-1, 1)
         panel.set_xticks([-1, -0.5, 0, 0.5, 1])
         panel.grid(alpha=0.3)
-        panel.legend(handles=[pull, push], fontsize="small", loc="best")
+        # Outside the axes: curves may fill any corner of a panel.
+        panel.legend(
+            handles=[pull, push],
+            fontsize="small",
+            frameon=False,
+            ncols=2,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.2),
+        )
     for panel in panels[len(curves) :]:
         panel.set_visible(False)
     file.parent.mkdir(parents=True, exist_ok=True)
