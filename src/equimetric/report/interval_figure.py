@@ -23,8 +23,8 @@ def interval_figure(study: StudyRecord, table: ComparisonTable) -> Figure:
         "intervals",
         lambda: draw_intervals(study, table),
         f"{column.metric} of every method with its interval; the numbers are in the table.",
-        f"{column.metric} of each method: mean and interval as in the table, with each seed as a faint dot. Orange: "
-        "the best method, or those tied for it; blue: the others; hollow: baselines, which are not trained.",
+        f"{column.metric} of each method: mean and interval as in the table, with each seed as a small dot. Red or "
+        "orange: the best method, or those tied for it; blue: the others; hollow: baselines, which are not trained.",
     )
 
 

@@ -161,8 +161,8 @@ def test_notes_say_what_the_table_can_tell(found):
         "6 verdicts hold together with 95 % confidence; differences within ± 0.50 points count as practically equal."
     )
     assert smallest == (
-        "Over 10 seeds, sign flips and Wilcoxon's test allow no p below 0.002, 0.012 after Holm's adjustment for "
-        "6 comparisons; t-tests do."
+        "With 10 seeds, sign-flip and Wilcoxon tests cannot give a p below 0.002 (0.012 after Holm's adjustment for "
+        "6 comparisons); t-tests can."
     )
     assert detected.startswith("Smallest difference detectable with 80 % power: 1.")
     assert re.search(r" points \(median\); 1\.\d\d as one of 6 comparisons\.$", detected)

@@ -94,10 +94,10 @@ def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, .
     seeds = [n for interval in intervals for n in interval.seeds]
     if seeds:
         min_p, adjusted_min_p = smallest_p("sign flips", max(seeds)), smallest_p("sign flips", max(seeds), count)
-        adjusted_text = f", {adjusted_min_p:.2g} after Holm's adjustment for {count} comparisons" if count > 1 else ""
+        adjusted_text = f" ({adjusted_min_p:.2g} after Holm's adjustment for {count} comparisons)" if count > 1 else ""
         notes.append(
-            f"Over {max(seeds)} seeds, sign flips and Wilcoxon's test allow no p below {min_p:.2g}{adjusted_text}; "
-            "t-tests do."
+            f"With {max(seeds)} seeds, sign-flip and Wilcoxon tests cannot give a p below {min_p:.2g}{adjusted_text}; "
+            "t-tests can."
         )
     return (*notes, _detectable_text(intervals, unit))
 
