@@ -277,8 +277,8 @@ def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], 
         yield from comparison_notes(judgement.pairs)[1:]
         yield (
             f"“vs {judgement.baseline}”: the difference in {study.primary_metric} and the verdict on it. Rows of one "
-            "group (letters) cannot be told apart. The best one is bold where it is better than all others; where it is "
-            "not, all that may be the best are marked."
+            "group (letters) cannot be told apart. The best one is bold where it is better than all others; where it "
+            "is not, all that may be the best are marked."
         )
     if any(metric.endswith(PLAIN) for metric in metrics):
         yield "Columns “… plain” are of the same embeddings without the cohort."
