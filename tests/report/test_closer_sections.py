@@ -188,6 +188,16 @@ def test_weights_of_batches_are_drawn_where_they_were_logged(known):
     assert values[0] == {"row": "positive 20", "low": -0.5, "high": 0.0, "share": 0.5, "weight": 0.5, "pairs": 3}
 
 
+def test_methods_without_weights_of_a_batch_are_named(known):
+    line = {"kind": "pair_weights", "step": 20}
+    line |= {kind: {"pairs": [3], "weight": [0.5]} for kind in ("positive", "negative")}
+    first, second = known.recipes
+    runs = tuple(replace(run, history=(line,)) if run.method == first else run for run in known.runs)
+    found = SECTIONS["weights"].data(replace(known, runs=runs))
+    assert [panel["name"] for panel in found["batches"]] == [first]
+    assert found["not_logged"] == [second]
+
+
 def test_pads_draws_its_distribution():
     figures = {"held-out score": 0.5, "negatives up to 0.500": 0.75, "negatives above 0.500": 0.25}
     assert [probability for _, probability in read_bins(figures)] == [0.75, 0.25]

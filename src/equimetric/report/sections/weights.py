@@ -42,6 +42,9 @@ The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5
   <article><h3><span class="name">{{ method.name | breakable }}</span></h3>{{ method.figure | chart }}</article>
 {% endfor %}
 </div>
+{% if not_logged %}
+<ul class="notes"><li>Without weights of a batch: {% for name in not_logged %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}. Methods that compare images with proxies or bring several objectives have no weight for two images; nor have runs that did not log it.</li></ul>
+{% endif %}
 {% endif %}
 """  # noqa: E501
 
@@ -69,7 +72,9 @@ def weights_section(study: StudyRecord) -> Mapping[str, Any] | None:
             batches.append({"name": row, "figure": batch_panel(len(batches), row, logged)})
     if not curves and not batches:
         return None
-    return {"curves": curves, "without": without, "batches": batches}
+    drawn = {batch["name"] for batch in batches}
+    not_logged = [row for row in study.recipes if row not in drawn and study.runs_of(row, "done")]
+    return {"curves": curves, "without": without, "batches": batches, "not_logged": not_logged}
 
 
 @lru_cache(maxsize=256)
