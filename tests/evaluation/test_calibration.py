@@ -167,7 +167,7 @@ def test_certificate(tmp_path):
     result.save(file)
     read = json.loads(file.read_text(encoding="utf-8"))
     assert read == json.loads(json.dumps(result.certificate()))
-    assert read["schema"] == "equimetric.calibration/2"
+    assert read["schema"] == "equimetric.calibration/3"
     assert read["threshold"] == result.threshold
     assert read["data"] == {
         "sha256": data_fingerprint(embeddings, labels),

@@ -66,7 +66,7 @@ def test_classes_numbered_and_without_pairs_survive(file):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "equimetric.calibration/3"}, "has schema 3, this version reads 2; upgrade equimetric"),
+        ({"schema": "equimetric.calibration/4"}, "has schema 4, this version reads 3; upgrade equimetric"),
         ({"schema": "equimetric.study/1"}, "is not a certificate"),
         ({"schema": None}, "is not a certificate"),
         ({"threshold": None}, "is damaged: its threshold is None; calibrate again"),
@@ -167,6 +167,15 @@ def test_it_refuses_another_geometry_and_distances_that_are_none(file):
             certificate.accepts(distance)
 
 
+def test_certificates_of_the_second_schema_load(file):
+    document = json.loads(file.read_text(encoding="utf-8")) | {"schema": "equimetric.calibration/2"}
+    for name in ("far", "frr"):
+        document[f"wanted_{name}"] = document.pop(f"target_{name}")
+    certificate = Certificate.load(file)
+    file.write_text(json.dumps(document))
+    assert Certificate.load(file) == certificate
+
+
 def test_certificates_of_the_first_schema_load(calibration, file):
     document = json.loads(file.read_text(encoding="utf-8"))
     added = ("task", "date", "model", "preprocessing", "target", "target_frr", "score", "equivalent_cosine")
@@ -174,7 +183,9 @@ def test_certificates_of_the_first_schema_load(calibration, file):
         del document[name]
     for entry in (document["held_out"], document["fitted"], *document["worst_classes"]):
         del entry["frr_bound"]
-    file.write_text(json.dumps(document | {"schema": "equimetric.calibration/1"}))
+    file.write_text(
+        json.dumps(document | {"schema": "equimetric.calibration/1", "wanted_far": document.pop("target_far")})
+    )
     loaded = Certificate.load(file)
     assert (loaded.threshold, loaded.target_far, loaded.task) == (calibration.threshold, 1e-2, "verification")
     assert loaded.new_classes is loaded.model is loaded.preprocessing is loaded.reference is loaded.date is None

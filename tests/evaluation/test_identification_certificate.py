@@ -117,10 +117,17 @@ def test_it_is_saved_and_loaded(certificate, file):
     assert file.with_name("again.json").read_bytes() == file.read_bytes()
 
 
+def test_certificates_of_the_second_schema_load(certificate, file):
+    document = json.loads(file.read_text(encoding="utf-8")) | {"schema": "equimetric.calibration/2"}
+    document["wanted_fpir"] = document.pop("target_fpir")
+    file.write_text(json.dumps(document))
+    assert IdentificationCertificate.load(file) == certificate
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "equimetric.calibration/3"}, "has schema 3, this version reads 2; upgrade equimetric"),
+        ({"schema": "equimetric.calibration/4"}, "has schema 4, this version reads 3; upgrade equimetric"),
         ({"schema": "equimetric.study/1"}, "is not a certificate"),
         ({"task": "verification"}, "is a certificate of verification, not of identification"),
         ({"threshold": None}, "is damaged: its threshold is None; calibrate again"),

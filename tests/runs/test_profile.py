@@ -70,3 +70,9 @@ def test_profiles_of_older_runs_have_no_counts_at_the_certified_threshold(profil
     old = RunProfile.from_arrays(arrays)
     assert old.certified == profile.certified
     assert old.certified.counts is None
+
+
+def test_profiles_of_older_runs_call_the_target_wanted(profile):
+    arrays = profile.arrays()
+    arrays["certified.wanted"] = arrays.pop("certified.target_far")
+    assert RunProfile.from_arrays(arrays).certified == profile.certified

@@ -29,7 +29,7 @@ __all__ = [
     "text_field",
 ]
 
-FAMILY, SCHEMA = "equimetric.calibration", 2
+FAMILY, SCHEMA = "equimetric.calibration", 3
 TASK = "verification"
 Parsed = TypeVar("Parsed")
 
@@ -107,11 +107,18 @@ def _load_document(file: Path) -> dict[str, Any]:
             f"the certificate {str(file)!r} has schema {schema_number}, this version reads {SCHEMA}; upgrade equimetric"
         )
     assert isinstance(document, dict)
+    if int(schema_number) < 3:
+        document = {_current_name(name): value for name, value in document.items()}
     return document
 
 
+def _current_name(name: str) -> str:
+    """The name of a field as schema 3 has it: up to schema 2 a target rate was called wanted."""
+    return name.replace("wanted_", "target_", 1) if name.startswith("wanted_") else name
+
+
 def parse_certificate(document: Mapping[str, Any]) -> Certificate:
-    """The certificate of a document of schema 1 or 2; KeyError, TypeError or ValueError where it is damaged."""
+    """The certificate of a document of schema 1 to 3; KeyError, TypeError or ValueError where it is damaged."""
     is_schema_1 = document["schema"] == f"{FAMILY}/1"
     target_rate = TargetRate(
         *(

@@ -116,7 +116,9 @@ class RunProfile:
             values = part(name)
             return ThresholdProfile.from_arrays(values) if values else None
 
-        numbers, places = {key: float(value) for key, value in part("certified").items()}, part("map")
+        # Files of earlier versions call the target rate "wanted".
+        numbers = {"target_far" if key == "wanted" else key: float(value) for key, value in part("certified").items()}
+        places = part("map")
         return cls(
             thresholds=profile("thresholds"),
             plain=profile("plain"),
