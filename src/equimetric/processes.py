@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal, TypeVar
 
 import torch
@@ -122,6 +123,9 @@ def init_processes(device: str) -> Iterator[Processes]:
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     if cuda:
         torch.cuda.set_device(local_rank)
+    # Imported later, as by DistributedDataParallel, this module has the group among its default arguments and keeps it
+    # alive; then threads of the group may abort the end of the interpreter.
+    import_module("torch.distributed.nn")
     dist.init_process_group("nccl" if cuda else "gloo")
     try:
         yield Processes(dist.get_rank(), dist.get_world_size(), local_rank)

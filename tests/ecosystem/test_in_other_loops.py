@@ -170,7 +170,7 @@ def test_mixed_precision_rounds_the_network_and_not_the_objective(method):
 
 
 WORKER = """
-import os, sys, torch, torch.distributed as dist
+import sys, torch, torch.distributed as dist, torch.distributed.nn
 from torch.nn.parallel import DistributedDataParallel
 import equimetric as em
 torch.set_num_threads(1)
@@ -194,8 +194,8 @@ with torch.no_grad():
         accumulator.update(model.module(given["vectors"][rows]), given["labels"][rows], rows)
 found = {"network": model.module.state_dict(), "scores": dict(accumulator.compute())}
 torch.save(found, f"{folder}/{rank}")
+del model, objective
 dist.destroy_process_group()
-os._exit(0)  # now and then threads of gloo and DistributedDataParallel abort the end of the interpreter
 """
 
 

@@ -57,6 +57,8 @@ with init_processes("cpu") as processes:
     for name, config in json.loads((folder / "runs.json").read_text()).items():
         trained = train(config, folder=folder / name)
         (folder / f"{name}-{processes.rank}.json").write_text(json.dumps(trained.metrics))
+threads = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+(folder / f"threads-{processes.rank}.json").write_text(json.dumps(threads))
 """
 
 
@@ -68,6 +70,15 @@ def of_two_processes(tmp_path_factory):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*torchrun, str(folder / "worker.py"), str(folder)], check=True, timeout=300, capture_output=True)
     return folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are listed by Linux only")
+def test_the_process_group_leaves_no_threads(of_two_processes):
+    """Threads of gloo that live on may abort the end of the interpreter."""
+    for rank in (0, 1):
+        threads = json.loads((of_two_processes / f"threads-{rank}.json").read_text())
+        assert threads
+        assert not [name for name in threads if "gloo" in name]
 
 
 def log_of(folder):
