@@ -220,6 +220,19 @@ def test_the_next_start_of_a_study_sweeps_what_killed_writers_left(study, tmp_pa
     assert (run / ".notes").exists()
 
 
+def test_checkpoints_go_where_a_run_was_killed_after_its_result(study, tmp_path):
+    shutil.copytree(study, tmp_path / "tiny")
+    file = tmp_path / "tiny" / "index.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if '"outcome":' not in line))
+    run = next((tmp_path / "tiny").glob("margin/*"))
+    for name in ("checkpoint-00000004.safetensors", "checkpoint.json"):
+        (run / name).write_text("left")
+    em.compare(STUDY, output=tmp_path)
+    assert not list(run.glob("checkpoint*"))
+    assert read_study(tmp_path / "tiny") == read_study(study)
+
+
 def test_files_of_older_versions_have_no_checksum_and_are_read(finished):
     """They are as the files now, without the checksums."""
     expected = read_all(finished)

@@ -124,5 +124,5 @@ def test_embeddings_ignore_masks():
 def test_options_are_checked():
     with pytest.raises(EquimetricError, match="choose a power of two"):
         make(NAME, learner={"options": {"clusters": 6}})
-    with pytest.raises(EquimetricError, match="masks are 'fixed' or 'learned', not 'soft'"):
+    with pytest.raises(EquimetricError, match="masks must be 'fixed' or 'learned', got 'soft'"):
         make(NAME, learner={"options": {"masks": "soft"}})

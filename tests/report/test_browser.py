@@ -154,7 +154,7 @@ def test_a_table_uses_the_window_and_shows_that_it_scrolls(browser, judged_study
     assert region.get_attribute("data-more") == "right"
     assert region.evaluate("one => getComputedStyle(one).maskImage") != "none"
     region.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
-    page.wait_for_function("document.querySelector('.wide').dataset.more === 'left'")
+    page.locator('.wide[data-more="left"]').wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 1600
     page.close()
 

@@ -174,7 +174,8 @@ def test_the_reference_has_every_constructor_with_its_options():
     pages = reference_pages.reference_pages()
     for kind in constructor_pages.CONSTRUCTORS:
         page = pages[f"reference/constructors/{kind}.md"][1]
-        for name in dir(getattr(em, kind)):
+        # Other tests register components of their own.
+        for name in set(dir(getattr(em, kind))) - {"everything"}:
             assert f"## {name} {{ #equimetric.{kind}.{name} }}" in page
             assert f"em.{kind}.{name}(" in page
     losses = pages["reference/constructors/losses.md"][1]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from equimetric.data import Dataset
+from equimetric.dotted import flatten, set_dotted
 from equimetric.runs.configuration import Conditions, EvaluationConfig, LearnerConfig
 from equimetric.studies.configuration import StudyConfig
 from equimetric.studies.records import PLAIN
-from equimetric.studies.rows import list_rows, tuned_conditions
+from equimetric.studies.rows import RowSpec, list_rows, tuned_conditions
 
 __all__ = ["choose_table_metrics", "describe_conditions", "describe_rows", "describe_study_conditions", "statement"]
 
@@ -96,12 +99,14 @@ def describe_limits(study: StudyConfig) -> str:
     )
 
 
-def describe_conditions(study: Conditions, dataset: Dataset | None, tuned: Collection[str] = ()) -> dict[str, str]:
-    """The conditions of a study or a run by name, in words; `tuned` are keys that a search chooses for each method."""
+def describe_conditions(
+    study: Conditions, dataset: Dataset | None, tuned: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """The conditions of a study or a run by name, in words; `tuned` has the words for keys that a search chooses."""
     data, batch, optimizer, training = study.data, study.batch, study.optimizer, study.training
 
     def number(key: str) -> str:
-        return TUNED if f"optimizer.{key}" in tuned else f"{getattr(optimizer, key):g}"
+        return tuned.get(f"optimizer.{key}", f"{getattr(optimizer, key):g}")
 
     facts = {
         "Images": data.name + "".join(f", {key} {value}" for key, value in data.options.items()),
@@ -134,7 +139,6 @@ def describe_conditions(study: Conditions, dataset: Dataset | None, tuned: Colle
     return facts
 
 
-TUNED = "tuned for each method"
 OPTIMIZER_NUMBERS = tuple(
     f"optimizer.{key}" for key in ("lr", "weight_decay", "objective_lr", "objective_weight_decay")
 )
@@ -153,19 +157,47 @@ CONDITION_KEYS = {
 
 
 def describe_study_conditions(study: StudyConfig, dataset: Dataset | None) -> dict[str, str]:
-    """The conditions of all methods; each says which of its keys are tuned for each method, or differ for some."""
+    """The conditions of all methods; each says which of its keys are tuned, or differ between methods."""
     rows = [row for row in list_rows(study).values() if row.kind == "trained"]
-    tuned = tuned_conditions(rows)
-    facts = {**describe_conditions(study, dataset, tuned), "Seeds": ", ".join(map(str, study.seeds))}
-    varied = list(dict.fromkeys(key for row in rows for key in row.conditions if key not in tuned))
-    others = [key for key in tuned if key not in OPTIMIZER_NUMBERS]
-    for keys, words in ((others, TUNED), (varied, "not equal for all methods")):
-        names: dict[str, list[str]] = {}
-        for key in keys:
-            names.setdefault(condition_name(key), []).append(key.partition(".")[2])
-        for name, parts in names.items():
-            facts[name] = f"{facts.get(name, '')}; {words}: {', '.join(parts)}".removeprefix("; ")
+    tuned = describe_tuned_keys(rows)
+    shared, varied = split_row_conditions(study, rows, tuned)
+    facts = {**describe_conditions(shared, dataset, tuned), "Seeds": ", ".join(map(str, study.seeds))}
+    words = {key: text for key, text in tuned.items() if key not in OPTIMIZER_NUMBERS}
+    words |= dict.fromkeys(varied, "not equal for all methods")
+    names: dict[tuple[str, str], list[str]] = {}
+    for key, text in words.items():
+        names.setdefault((condition_name(key), text), []).append(key.partition(".")[2])
+    for (name, text), parts in names.items():
+        facts[name] = f"{facts.get(name, '')}; {text}: {', '.join(parts)}".removeprefix("; ")
     return facts
+
+
+def describe_tuned_keys(rows: Sequence[RowSpec]) -> dict[str, str]:
+    """Dotted key of a condition that a search tunes → whether it does so for all methods that have it."""
+
+    def is_tuned_for_all(key: str) -> bool:
+        # A method without parameters of its own has no learning rate for them.
+        return key.startswith("optimizer.objective_") or all(key in row.space for row in rows)
+
+    return {
+        key: f"tuned for {'each method' if is_tuned_for_all(key) else 'some methods'}" for key in tuned_conditions(rows)
+    }
+
+
+def split_row_conditions(
+    study: StudyConfig, rows: Sequence[RowSpec], tuned: Mapping[str, str]
+) -> tuple[Conditions, list[str]]:
+    """The conditions with what all rows set alike, and the keys whose values differ between rows."""
+    values = study.conditions()
+    defaults = dict(flatten(values))
+    varied = []
+    for key in dict.fromkeys(key for row in rows for key in row.conditions if key not in tuned):
+        settings = [row.conditions.get(key, defaults.get(key)) for row in rows]
+        if len({json.dumps(setting, sort_keys=True, default=str) for setting in settings}) > 1:
+            varied.append(key)
+        else:
+            set_dotted(values, key, settings[0])
+    return Conditions.model_validate(values), varied
 
 
 def condition_name(key: str) -> str:

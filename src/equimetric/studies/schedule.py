@@ -13,6 +13,7 @@ from equimetric.runs.folder import RESULT, RunFolder
 from equimetric.studies.engines import Engine, JobEnd, JobLost, JobMessage, JobProgress
 from equimetric.studies.jobs import Job, describe_run
 from equimetric.studies.plan import StudyPlan
+from equimetric.training.checkpoint import remove_checkpoints
 
 __all__ = ["Watcher", "execute_plan", "forget_damaged", "ignore_progress", "record_unindexed_runs"]
 
@@ -104,6 +105,9 @@ def record_unindexed_runs(plan: StudyPlan, *, retry_failed: bool) -> None:
         except EquimetricError:
             continue
         if result is not None and run_matches(run, job) and not (retry_failed and result.status == "failed"):
+            if result.status == "done":
+                # The process may have been killed after it wrote the result and before it removed them.
+                remove_checkpoints(run)
             names = plan.data[job.point].dataset.class_names
             plan.index.record(*describe_run(job, run, result, names))
 
