@@ -10,7 +10,7 @@ from equimetric.evaluation import evaluate
 from equimetric.report import figures_of, record_tables, render_html
 from equimetric.report.interval_figure import draw_intervals
 from equimetric.report.retrieval_data import retrieval_faults
-from equimetric.report.sections.embeddings_answer import percent
+from equimetric.report.sections.embeddings_answer import format_percent, threshold_sentences
 from equimetric.report.sections.embeddings_faults import embeddings_faults_section
 from equimetric.report.sections.explorer import explorer_section
 from equimetric.studies.profiles import MethodProfile, StudyImages
@@ -101,8 +101,8 @@ def test_the_answer_names_sizes_metrics_and_the_spread_of_classes(space):
     profile, point = space.profile.thresholds, space.profile.certified
     first, last = profile.calibration
     place = (first + last - 1) // 2 if point is None else int(np.abs(profile.thresholds - point.threshold).argmin())
-    assert f"{percent(float(profile.frr[place]))} of the pairs of one class rejected" in text
-    assert (percent(0.0), percent(0.0012345), percent(0.5)) == ("0.0 %", "0.12 %", "50.0 %")
+    assert f"{format_percent(float(profile.frr[place]))} of the pairs of one class rejected" in text
+    assert (format_percent(0.0), format_percent(0.0012345), format_percent(0.5)) == ("0.0 %", "0.12 %", "50.0 %")
 
 
 def test_faults_are_those_of_the_neighbours(space):
@@ -132,3 +132,37 @@ def test_a_bound_that_is_not_known_is_no_column(space):
     without = replace(space, profile=replace(space.profile, certified=certified))
     assert "new classes" not in words_of(render_html(without))
     assert len(explorer_section(without)["methods"][0]["certified"]) == 4
+
+
+def write_space(folder, vectors, labels):
+    file = folder / "space.npz"
+    np.savez(file, embeddings=np.asarray(vectors, dtype=np.float32), labels=np.asarray(labels))
+    return file
+
+
+def test_rates_of_the_certificate_are_those_of_its_own_threshold(space):
+    point = space.profile.certified
+    (all_pairs, _) = threshold_sentences(space.profile)
+    assert f"{format_percent(point.far)} of the pairs of two classes" in all_pairs
+    assert f"{format_percent(point.frr)} of the pairs of one class rejected" in all_pairs
+    without_counts = replace(space.profile, certified=replace(point, counts=None))
+    assert threshold_sentences(without_counts)[0] == all_pairs
+
+
+def test_few_classes_are_not_said_to_tell_of_others(tmp_path):
+    vectors = [[1, 0.1], [0.8, 0.6], [-1, 0.1], [-0.8, 0.6]]  # each class mirrors the other
+    record = load_embeddings_record(write_space(tmp_path, vectors, [0, 0, 1, 1]))
+    text = words_of(render_html(record))
+    assert "With 2 classes they are too narrow: 10 or more tell of others." in text
+    assert "All classes have the same rates there." in text
+    assert "does not treat classes alike" not in text
+
+
+def test_collapsed_embeddings_have_a_page_without_thresholds_and_map(tmp_path):
+    record = load_embeddings_record(write_space(tmp_path, np.ones((40, 8)), np.repeat(np.arange(10), 4)))
+    assert "opis" not in record.metrics
+    assert record.metrics["recall@1"] >= 0
+    assert record.profile.thresholds is record.profile.map is None
+    text = words_of(render_html(record))
+    assert "Without opis" in text
+    assert "is empty because too many negative pairs have one distance" in text

@@ -129,6 +129,26 @@ def test_the_conditions_claim_unit_length_only_for_cosine():
     assert lengths == {"cosine": True, "euclidean": False, "dot": False}
 
 
+def described(*rates):
+    """The condition of the optimiser where two methods set these learning rates."""
+    methods = {
+        name: {"method": "contrastive", "conditions": {} if rate is None else {"optimizer.lr": rate}}
+        for name, rate in zip("ab", rates, strict=True)
+    }
+    study = {**TINY, "varies": ["optimizer.lr"], "methods": methods, "optimizer": {"lr": 0.003}}
+    return describe_study_conditions(load_config(study, StudyConfig), None)["Optimiser"]
+
+
+def test_conditions_are_unequal_only_where_values_differ():
+    assert "learning rate 0.5 " in described(0.5, 0.5)
+    assert "learning rate 0.003 " in described(0.003, None)
+    assert "learning rate 0.003 " in described(0.5, None)
+    unequal = {rates: "not equal for all methods: lr" in described(*rates) for rates in ((0.5, 0.5), (0.003, None))}
+    assert not any(unequal.values())
+    assert "not equal for all methods: lr" in described(0.5, None)
+    assert "not equal for all methods: lr" in described(0.5, 0.1)
+
+
 def test_the_report_is_written(finished, tmp_path):
     page = write_report(finished.record, tmp_path / "report")
     text = page.read_text()

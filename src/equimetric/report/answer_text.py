@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from equimetric.studies.judgement import judge_study
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.statistics import RowComparisons, classes_needed, describe_seeds_needed, seeds_needed
+from equimetric.studies.statistics import ONE_SEED, RowComparisons, classes_needed, describe_seeds_needed, seeds_needed
 from equimetric.studies.table import Column, ComparisonTable
 
 __all__ = ["answer", "missing_runs_sentence", "undecided_sentences"]
@@ -38,8 +38,8 @@ def answer(study: StudyRecord, table: ComparisonTable, pairs: RowComparisons | N
     others = [name for name in pairs.rows if name not in tied]
     sentences = [best_sentence(column, scores, pairs)]
     if others and len(tied) > 1:
-        sentences.append(f"{names(others)} {'is' if len(others) == 1 else 'are'} worse than {tied[0]}.")
-    sentences += [count_sentence(pairs), *needed_sentence(pairs), *baseline_sentence(study, scores, trained)]
+        sentences.append(f"{join_names(others)} {'is' if len(others) == 1 else 'are'} worse than {tied[0]}.")
+    sentences += [*count_sentence(pairs), *needed_sentence(pairs), *baseline_sentence(study, scores, trained)]
     return sentences
 
 
@@ -68,27 +68,27 @@ def best_sentence(column: Column, scores: Mapping[str, str], pairs: RowCompariso
         margin = pairs.between(best, equal[0]).equivalence_margin
         points = " points" if column.percent else ""
         within = f"practically equal to it (within ± {column.number(margin)}{points})"
-        parts.append(f"{names([f'{name} ({scores[name]})' for name in equal])} {to_be(equal)} {within}")
+        parts.append(f"{join_names([f'{name} ({scores[name]})' for name in equal])} {is_or_are(equal)} {within}")
     if undecided:
-        parts.append(f"{names([f'{name} ({scores[name]})' for name in undecided])} cannot be told apart from it")
+        parts.append(f"{join_names([f'{name} ({scores[name]})' for name in undecided])} cannot be told apart from it")
     none_worse = "; none is worse" if len(tied) + 1 == methods else ""
     return f"{best} leads with a {column.metric} of {scores[best]}; {', and '.join(parts)}{none_worse}."
 
 
-def count_sentence(pairs: RowComparisons) -> str:
-    """How many pairs are told apart."""
+def count_sentence(pairs: RowComparisons) -> list[str]:
+    """How many pairs are told apart; nothing of a single pair, whose verdict is the answer."""
     verdicts = [comparison.verdict for comparison in pairs.comparisons]
     count = len(verdicts)
     apart = sum(verdict in ("better", "worse") for verdict in verdicts)
     equal, undecided = verdicts.count("practically equal"), verdicts.count("undecided")
     if count == 1:
-        return "There is one pair of methods to judge."
+        return []
     if apart == count:
-        return f"All {count} pairs of methods can be told apart."
+        return [f"All {count} pairs of methods can be told apart."]
     head = f"Of {count} pairs of methods, {apart or 'none'} can be told apart"
     rest = [f"{equal} {'is' if equal == 1 else 'are'} practically equal"] if equal else []
     rest += [f"{undecided} {'is' if undecided == 1 else 'are'} undecided"] if undecided else []
-    return f"{head}, {' and '.join(rest)}."
+    return [f"{head}, {' and '.join(rest)}."]
 
 
 def needed_sentence(pairs: RowComparisons) -> list[str]:
@@ -98,7 +98,7 @@ def needed_sentence(pairs: RowComparisons) -> list[str]:
     if not undecided:
         return []
     if any(pair.simultaneous.seeds_unknown for pair in undecided):
-        return ["One seed does not tell how much seeds matter: run two or more."]
+        return [ONE_SEED]
     seeds, classes, neither = [], [], 0
     for pair in undecided:
         if (needed := seeds_needed(pair.simultaneous, pair.equivalence_margin)) is not None:
@@ -110,8 +110,10 @@ def needed_sentence(pairs: RowComparisons) -> list[str]:
     intervals = [pair.simultaneous for pair in undecided]
     seeds_now = min(min(interval.seeds, default=0) for interval in intervals)
     classes_now = min(interval.classes for interval in intervals)
-    parts = [f"{span(seeds)} seeds ({seeds_now} now) would settle {len(seeds)}"] if seeds else []
-    parts += [f"{span(classes)} test classes ({classes_now:,} now) would settle {len(classes)}"] if classes else []
+    parts = [f"{format_range(seeds)} seeds ({seeds_now} now) would settle {len(seeds)}"] if seeds else []
+    parts += (
+        [f"{format_range(classes)} test classes ({classes_now:,} now) would settle {len(classes)}"] if classes else []
+    )
     parts += [f"{neither} would need both more seeds and more test classes"] if neither else []
     one = f"the undecided comparison with {best}"
     head = f"If the differences stay this size, of the {len(undecided)} undecided comparisons with {best}"
@@ -123,7 +125,7 @@ def needed_sentence(pairs: RowComparisons) -> list[str]:
     return [f"{head}, {', '.join(parts)}."]
 
 
-def span(numbers: Sequence[int]) -> str:
+def format_range(numbers: Sequence[int]) -> str:
     """'12', or '12 to 40'."""
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
@@ -142,13 +144,13 @@ def baseline_sentence(study: StudyRecord, scores: Mapping[str, str], trained: Se
     if judged is None:
         below = [name for name in methods if means[name] <= means[best]]
         if below:
-            return [f"The mean of {names(below)} does not exceed that of {label}."]
+            return [f"The mean of {join_names(below)} does not exceed that of {label}."]
         return [f"The means of all methods exceed that of {label}; whether by more than chance was not judged."]
     verdicts = {name: judged.between(name, best).verdict for name in methods if name in judged.rows}
     parts = []
     for verdict, words in NOT_BETTER.items():
         rows = [name for name, found in verdicts.items() if found == verdict]
-        parts += [f"{names(rows)} {words.format(be=to_be(rows))}"] if rows else []
+        parts += [f"{join_names(rows)} {words.format(be=is_or_are(rows))}"] if rows else []
     better = sum(verdict == "better" for verdict in verdicts.values())
     if not parts:
         return [f"All methods are better than {label}."]
@@ -156,7 +158,7 @@ def baseline_sentence(study: StudyRecord, scores: Mapping[str, str], trained: Se
     return [f"{count} better than {label}; {'; '.join(parts)}."]
 
 
-def to_be(rows: Sequence[str]) -> str:
+def is_or_are(rows: Sequence[str]) -> str:
     """'is' or 'are'."""
     return "is" if len(rows) == 1 else "are"
 
@@ -166,7 +168,7 @@ def missing_runs_sentence(study: StudyRecord) -> str:
     missing = study.missing
     if not missing:
         return ""
-    listed = names([f"{row} {count}" for row, count in missing.items()])
+    listed = join_names([f"{row} {count}" for row, count in missing.items()])
     return f"{sum(missing.values())} of {sum(study.planned.values())} runs have not finished ({listed})."
 
 
@@ -181,7 +183,8 @@ def undecided_sentences(pairs: RowComparisons) -> list[str]:
     ]
 
 
-def names(items: Sequence[str]) -> str:
-    """'a, b and c', at most eight of them."""
-    *first, last = items if len(items) <= MAX_NAMES else (*items[:MAX_NAMES], f"{len(items) - MAX_NAMES} others")
+def join_names(items: Sequence[str]) -> str:
+    """'a, b and c', at most nine of them."""
+    few = len(items) <= MAX_NAMES + 1
+    *first, last = items if few else (*items[:MAX_NAMES], f"{len(items) - MAX_NAMES} others")
     return f"{', '.join(first)} and {last}" if first else last

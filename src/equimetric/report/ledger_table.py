@@ -1,4 +1,4 @@
-"""The fairness ledger as a table for papers: what was checked, and what was equal for every method."""
+"""The fairness ledger as a table for papers: what was checked, and the conditions in words."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COLUMNS = (
 
 
 def ledger_table(study: StudyRecord) -> PlainTable | None:
-    """The checklist, then the conditions that all methods share; None where neither is known."""
+    """The checklist, then the conditions in words, whose status the checklist has; None where neither is known."""
     ledger = study.ledger
     lines = [] if ledger is None else [(*line, "checked") for line in checklist(ledger)]
-    lines += [(condition, "equal", value, "shared") for condition, value in study.conditions.items()]
+    lines += [(condition, "", value, "conditions") for condition, value in study.conditions.items()]
     if not lines:
         return None
     rows = tuple(

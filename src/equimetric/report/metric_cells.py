@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import floor, isnan, log10
+from math import floor, isfinite, isnan, log10
 
-from equimetric.errors import EquimetricError
-from equimetric.evaluation import METRICS, Metric
 from equimetric.intervals import Interval
 from equimetric.report.table_data import MISSING, TableCell, TableColumn, format_number
-from equimetric.studies.records import PLAIN
+from equimetric.studies import table
 
 __all__ = ["is_percentage", "metric_cell", "metric_column", "metric_ends", "metric_text", "value_cell"]
 
@@ -16,16 +14,13 @@ SHARES = ("disagreement",)
 """What else is a share of queries."""
 PERCENT_DECIMALS = 2
 MOST_DECIMALS = 6
+DIGITS = 3
+"""Of a number that is not shown in percent."""
 
 
 def is_percentage(metric: str) -> bool:
-    """Whether a metric is shown in percent; false for one that is not known."""
-    if metric in SHARES:
-        return True
-    try:
-        return METRICS[Metric.parse(metric.removesuffix(PLAIN)).family].percent
-    except EquimetricError:
-        return False
+    """Whether a metric is shown in percent; of names that are no metrics, `SHARES` are."""
+    return metric in SHARES or table.is_percentage(metric, if_unknown=False)
 
 
 def metric_column(metric: str, name: str = "") -> TableColumn:
@@ -38,8 +33,11 @@ def metric_text(metric: str, value: float, half_width: float | None = None) -> s
     width = None if half_width is None or isnan(half_width) else half_width
     scale = 100.0 if is_percentage(metric) else 1.0
     decimals = PERCENT_DECIMALS if is_percentage(metric) else enough_decimals(value if width is None else width)
-    text = format_number(scale * value, decimals)
-    return text if width is None else f"{text} ± {format_number(scale * width, decimals)}"
+    shown = [scale * one for one in (value, width) if one is not None]
+    if decimals > MOST_DECIMALS + DIGITS - 1:
+        # Not one digit would be left.
+        return " ± ".join(f"{one:.2e}".replace("-", "−") for one in shown)
+    return " ± ".join(format_number(one, min(decimals, MOST_DECIMALS)) for one in shown)
 
 
 def metric_ends(metric: str, low: float, high: float) -> str:
@@ -62,5 +60,5 @@ def value_cell(name: str, metric: str, value: float | None, half_width: float | 
 
 
 def enough_decimals(value: float) -> int:
-    """As many as show three digits of a number, four at least."""
-    return 4 if value == 0 or isnan(value) else min(MOST_DECIMALS, max(4, 2 - floor(log10(abs(value)))))
+    """As many as show `DIGITS` digits of a number, four at least."""
+    return 4 if value == 0 or not isfinite(value) else max(4, DIGITS - 1 - floor(log10(abs(value))))

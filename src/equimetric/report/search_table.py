@@ -57,7 +57,7 @@ def search_cells(method: str, search: SearchRecord, metric: str) -> tuple[TableC
     return (
         name,
         TableCell(text, {f"chosen {key}": value for key, value in tuned.params.items()}),
-        TableCell(f"{tuned.trial + 1} of {tuned.trials}", {"trial": tuned.trial, "trials": tuned.trials}),
+        TableCell(f"{tuned.trial + 1} of {tuned.trials}", {"trial": tuned.trial + 1, "trials": tuned.trials}),
         TableCell(metric_text(metric, tuned.score), {"score": tuned.score}),
         TableCell(importances or "–", {f"importance {key}": share for key, share in shares.items()}),
     )

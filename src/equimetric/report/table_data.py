@@ -131,4 +131,5 @@ def number_cell(name: str, value: float | None, decimals: int = 0, half_width: f
 
 def format_number(value: float, decimals: int = 0, *, signed: bool = False) -> str:
     """A number as readers see it: a true minus; with a sign in any case where it is `signed`."""
-    return f"{value:{'+' if signed else ''}.{decimals}f}".replace("-", "−")
+    # Adding zero turns a rounded -0.0 into 0.0.
+    return f"{round(value, decimals) + 0.0:{'+' if signed else ''}.{decimals}f}".replace("-", "−")

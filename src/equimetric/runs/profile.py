@@ -34,6 +34,8 @@ CERTIFIED_FAR = (1e-3, 1e-2)
 CONFIDENCE = 0.95
 MAP_IMAGES = 500
 PERPLEXITY = 30.0
+MIN_SPREAD = 1e-6
+"""Of a map's unit vectors, along the axis on which they spread most."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def profile_part(embedded: LabelledEmbeddings, scores: Evaluation, config: Evalu
             thresholds, certified = profile_distances(distances), certify(distances)
             if embedded.cohort is not None:
                 plain = profile_distances(measure_pairs(embedded.plain(), config))
-    return RunProfile(thresholds, plain, certified, nearest_distances(embedded, scores), draw_map(embedded))
+    return RunProfile(thresholds, plain, certified, nearest_distances(embedded, scores), compute_map(embedded))
 
 
 def measure_pairs(embedded: LabelledEmbeddings, config: EvaluationConfig) -> PairDistances:
@@ -175,14 +177,17 @@ def nearest_distances(embedded: LabelledEmbeddings, scores: Evaluation) -> NDArr
     return torch.where(nearest < 0, math.nan, distance.float()).numpy()
 
 
-def draw_map(embedded: LabelledEmbeddings) -> EmbeddingMap | None:
-    """Some classes in a plane, the same for every method; None where there are too few images."""
+def compute_map(embedded: LabelledEmbeddings) -> EmbeddingMap | None:
+    """Some classes in a plane, the same for every method; None of too few images, or of embeddings in one point."""
     chosen = draw_whole_classes(embedded.labels)
     if len(chosen) < 5:
         return None
     from sklearn.manifold import TSNE
 
     vectors = unit(embedded.embeddings[chosen].double()).numpy()
+    # Without any spread t-SNE divides by zero and ends the process.
+    if np.ptp(vectors, axis=0).max() < MIN_SPREAD:
+        return None
     perplexity = min(PERPLEXITY, (len(chosen) - 1) / 3)
     layout = TSNE(init="pca", random_state=derive_seed(0, "map of a run") % 2**32, perplexity=perplexity)
     with warnings.catch_warnings():

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from equimetric.errors import EquimetricError
-from equimetric.evaluation import Evaluation, evaluate
+from equimetric.evaluation import Evaluation
 from equimetric.evaluation.files import read_embeddings
 from equimetric.file_hashes import hash_file
 from equimetric.runs.configuration import EvaluationConfig
-from equimetric.runs.evaluation import NEIGHBOURS, LabelledEmbeddings, per_query_arrays
+from equimetric.runs.evaluation import NEIGHBOURS, LabelledEmbeddings, evaluate_defined, per_query_arrays
 from equimetric.runs.profile import profile_part
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 
@@ -32,7 +32,6 @@ def load_embeddings_record(file: Path, labels: Path | None = None) -> Embeddings
     item_labels = np.asarray(arrays["labels"])
     if item_labels.ndim != 1:
         raise EquimetricError(f"{str(file)!r} has several labels for an item; a report takes one label each")
-    result = evaluate(arrays["embeddings"], item_labels, metrics=list(METRICS), neighbours=NEIGHBOURS)
     names, ids = np.unique(item_labels, return_inverse=True)
     class_names = tuple(map(str, names.tolist()))
     vectors = np.array(arrays["embeddings"], dtype=np.float32)
@@ -44,22 +43,26 @@ def load_embeddings_record(file: Path, labels: Path | None = None) -> Embeddings
         None,
         class_names,
     )
+    config = EvaluationConfig(metrics=list(METRICS))
+    result, undefined = evaluate_defined(samples, config, neighbours=NEIGHBOURS)
+    defined = [name for name in METRICS if name not in undefined]
     return EmbeddingsRecord(
         name=file.name,
         title=f"Embeddings {file.stem}",
         embeddings=vectors,
         labels=samples.labels.numpy(),
         class_names=dict(enumerate(class_names)),
-        metrics={name: float(result[name]) for name in METRICS},
-        intervals=class_intervals(result, METRICS),
+        metrics={name: float(result[name]) for name in defined},
+        intervals=class_intervals(result, defined),
         facts={
             "File": file.name,
             "Vectors": f"{len(item_labels):,} of {vectors.shape[1]:,} dimensions",
             "Classes": f"{len(names):,}",
             "Geometry": "cosine",
             "SHA-256": hash_file(file),
+            **{f"Without {name}": reason.partition("; ")[0] for name, reason in undefined.items()},
         },
-        profile=profile_part(samples, result, EvaluationConfig()),
+        profile=profile_part(samples, result, config),
         per_query=per_query_arrays(result, samples),
         commands=repeat_commands(file, labels),
     )

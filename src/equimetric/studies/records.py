@@ -268,14 +268,14 @@ class StudyRecord:
         )
 
     def trials_frame(self) -> DataFrame:
-        """One row for each trial of a search: method, number, parameters, score."""
+        """One row for each trial of a search: method, number from 1 on, parameters, score."""
         from pandas import DataFrame
 
         return DataFrame(
             [
-                {"method": method, "trial": i, **trial.params, "score": trial.score}
+                {"method": method, "trial": number, **trial.params, "score": trial.score}
                 for method, search in self.searches.items()
-                for i, trial in enumerate(search.trials)
+                for number, trial in enumerate(search.trials, 1)
             ]
         )
 

@@ -263,12 +263,12 @@ def _make_column(study: StudyRecord, metric: str, cells: Iterable[Cell | None]) 
     return Column(metric, percent, min(max(decimals, min_decimals), max_decimals))
 
 
-def is_percentage(metric: str) -> bool:
-    """Whether `evaluate` shows a metric in percent; true for one that this version does not know."""
+def is_percentage(metric: str, *, if_unknown: bool = True) -> bool:
+    """Whether `evaluate` shows a metric in percent; `if_unknown` for one that this version does not know."""
     try:
         return METRICS[Metric.parse(metric.removesuffix(PLAIN)).family].percent
     except EquimetricError:
-        return True
+        return if_unknown
 
 
 def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], judgement: Judgement) -> Iterable[str]:

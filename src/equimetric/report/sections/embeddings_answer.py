@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from equimetric.report.metric_cells import is_percentage, metric_ends, metric_text
 from equimetric.report.section import section
 from equimetric.report.table_data import format_number
+from equimetric.report.threshold_data import with_certified
 from equimetric.runs.profile import RunProfile
 from equimetric.studies.embeddings_record import EmbeddingsRecord
 
@@ -18,7 +19,10 @@ __all__ = ["embeddings_answer_section"]
 
 MAIN_METRICS = ("recall@1", "map@r")
 MIDDLE = (0.1, 0.9)
-"""Between these shares of the classes the rates are said to lie."""
+"""Quantiles of the classes between which rates are reported."""
+
+FEW_CLASSES = 10
+"""Below this number intervals over classes hold less often than they say."""
 
 TEMPLATE = """
 <p class="answer">{{ sentences | join(" ") }}</p>
@@ -47,38 +51,54 @@ def metric_sentences(record: EmbeddingsRecord) -> list[str]:
         parts.append(f"{name} is {metric_text(name, record.metrics[name])}{unit}{ends}")
     if not parts:
         return []
-    drawn = " In brackets: 95 % intervals for other classes of the same kind." if record.intervals else ""
-    return [f"{' and '.join(parts)}.{drawn}"]
+    sentences = [f"{' and '.join(parts)}."]
+    if record.intervals:
+        sentences.append("In brackets: 95 % intervals for other classes of the same kind.")
+        if (classes := len(np.unique(record.labels))) < FEW_CLASSES:
+            sentences.append(f"With {classes} classes they are too narrow: {FEW_CLASSES} or more tell of others.")
+    return sentences
 
 
 def threshold_sentences(run: RunProfile | None) -> list[str]:
     """What one threshold does to all pairs, and how far classes lie apart there; nothing where it is not known."""
     if run is None or run.thresholds is None:
         return []
-    profile, point = run.thresholds, run.certified
-    first, last = profile.calibration
+    point = run.certified
+    profile, place = with_certified(run.thresholds, point)
     if point is None:
+        first, last = profile.calibration
         place = (first + last - 1) // 2
+        far, frr = float(profile.far[place]), float(profile.frr[place])
         chosen = "In the middle of the calibration range"
     else:
-        place = int(np.abs(profile.thresholds - point.threshold).argmin())
+        # Of older runs, classes are known only at the nearest threshold that was counted.
+        place = int(np.abs(profile.thresholds - point.threshold).argmin()) if place is None else place
+        far, frr = point.far, point.frr
         chosen = f"At the threshold that is certified for a false accept rate of {100 * point.target_far:g} %"
-    far, frr = (percent(float(rate[place])) for rate in (profile.far, profile.frr))
     return [
-        f"{chosen}, {far} of the pairs of two classes are accepted (FAR) and {frr} of the pairs of one class rejected "
-        f"(FRR).",
-        f"One threshold does not treat classes alike: in the middle four fifths of them, FAR is "
-        f"{middle(profile.class_far[:, place])} and FRR {middle(profile.class_frr[:, place])}.",
+        f"{chosen}, {format_percent(far)} of the pairs of two classes are accepted (FAR) and {format_percent(frr)} of "
+        f"the pairs of one class rejected (FRR).",
+        class_sentence(profile.class_far[:, place], profile.class_frr[:, place]),
     ]
 
 
-def middle(rates: NDArray[np.float64]) -> str:
+def class_sentence(far: NDArray[np.float64], frr: NDArray[np.float64]) -> str:
+    """How far classes lie apart at one threshold."""
+    if np.ptp(far) == np.ptp(frr) == 0:
+        return "All classes have the same rates there."
+    return (
+        "One threshold does not treat classes alike: in the middle four fifths of them, FAR is "
+        f"{format_middle_range(far)} and FRR {format_middle_range(frr)}."
+    )
+
+
+def format_middle_range(rates: NDArray[np.float64]) -> str:
     """'0.02 % to 1.3 %' of the middle classes."""
     low, high = np.quantile(rates, MIDDLE)
-    return f"{percent(float(low))} to {percent(float(high))}"
+    return f"{format_percent(float(low))} to {format_percent(float(high))}"
 
 
-def percent(rate: float) -> str:
+def format_percent(rate: float) -> str:
     """A rate in percent, with two digits where it is small."""
     shown = 100 * rate
     return f"{format_number(shown, 1) if shown >= 1 or shown == 0 else f'{shown:.2g}'} %"

@@ -35,6 +35,7 @@ from equimetric.studies.statistics.seed_tests import (
     wilcoxon_test,
 )
 from equimetric.studies.statistics.sentences import (
+    ONE_SEED,
     POINTS,
     Unit,
     comparison_notes,
@@ -56,6 +57,7 @@ __all__ = [
     "EQUIVALENCE_MARGIN",
     "MIN_DATASETS",
     "NEW_CLASSES",
+    "ONE_SEED",
     "POINTS",
     "THESE_CLASSES",
     "ClassScores",

@@ -9,7 +9,9 @@ from equimetric.studies.statistics.seed_tests import smallest_p
 from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
 from equimetric.studies.statistics.verdicts import classes_needed, seeds_needed
 
-__all__ = ["POINTS", "Unit", "comparison_notes", "describe_seeds_needed", "verdict_sentence"]
+__all__ = ["ONE_SEED", "POINTS", "Unit", "comparison_notes", "describe_seeds_needed", "verdict_sentence"]
+
+ONE_SEED = "One seed does not tell how much seeds matter: run two or more."
 
 
 class Unit(NamedTuple):
@@ -21,7 +23,7 @@ class Unit(NamedTuple):
 
     def number(self, value: float, sign: str = "") -> str:
         """A value without the name of the unit; `sign` "+" writes plus signs, too."""
-        return f"{self.scale * value:{sign}.{self.decimals}f}"
+        return f"{self.scale * value:{sign}.{self.decimals}f}".replace("-", "−")
 
     def amount(self, value: float, sign: str = "") -> str:
         """A value and the name of the unit."""
@@ -64,7 +66,7 @@ def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
 def describe_seeds_needed(interval: TwoWayInterval, margin: float) -> str:
     """The seeds or classes that would settle an undecided difference if it stays the same size."""
     if interval.seeds_unknown:
-        return "One seed does not tell how much seeds matter: run two or more."
+        return ONE_SEED
     seeds, classes = seeds_needed(interval, margin), classes_needed(interval, margin)
     more_classes = f"{classes:,} classes ({interval.classes:,} now) would settle it." if classes else ""
     if seeds is not None:
