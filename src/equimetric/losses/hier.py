@@ -32,16 +32,17 @@ from equimetric.search_space import LogUniform, Uniform
 class HierarchicalRegulariser(nn.Module):
     """Draw related samples below a common ancestor that a less related one does not share; add it to any objective.
 
-    L = mean_{i,j,k} 1[ρ ≠ ϱ] ([d(i,ρ) − d(i,ϱ) + m]₊ + [d(j,ρ) − d(j,ϱ) + m]₊ + [d(k,ϱ) − d(k,ρ) + m]₊) + the same of
-    the proxies among themselves, m = margin, d the distance in the Poincaré ball of curvature −c,
+    L = ℓ(X) + ℓ(P), over the samples and over the proxies among themselves, m = margin,
+    ℓ = mean_{i,j,k} 1[ρ ≠ ϱ] ([d(i,ρ) − d(i,ϱ) + m]₊ + [d(j,ρ) − d(j,ϱ) + m]₊ + [d(k,ϱ) − d(k,ρ) + m]₊), with d the
+    distance in the Poincaré ball of curvature −c,
     d(u,v) = 2/√c · asinh(√c ‖u − v‖ / √((1 − c‖u‖²)(1 − c‖v‖²))), into which embeddings and `proxies` proxies, cut to
     the length clip_r, are mapped by u = tanh(√c‖x‖) x / (√c‖x‖). i is any sample; j one of its reciprocal neighbours,
     each among the `topk` nearest samples of the other, where those of its own class come first; k any other sample;
-    `per_anchor` such triples are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
+    `per_anchor` such triplets are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
     the largest −max(d(i,·), d(j,·))/tau + g, g drawn from Gumbel's distribution, and ϱ, that of all three, is the same
     with max(d(i,·), d(j,·), d(k,·)); gradients pass as if the choice were the softmax of these numbers.
-    A triple counts as often as its sample i, and j and k are drawn in proportion to their weights.
-    With `riemannian`, gradients by points of the ball are multiplied by (1 − c‖u‖²)²/4, as its metric demands.
+    A triplet counts as often as its sample i, and j and k are drawn in proportion to their weights.
+    With `riemannian` the gradient of a point u of the ball is multiplied by (1 − c‖u‖²)²/4, as its metric demands.
     """
 
     def __init__(
