@@ -1,11 +1,14 @@
 """The pages that are made when the site is built."""
 
+import ast
 import inspect
 import json
 import os
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from website.docstrings import list_columns
@@ -135,6 +138,10 @@ def test_the_home_page_draws_in_the_colours_of_the_theme():
     assert drawn.count("<svg") == 2
     assert drawn.count("<circle") == 26
     assert "#" not in drawn
+    ElementTree.fromstring(f"<div>{drawn}</div>")
+    ticks = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle">[+−]?\d+<', drawn)]
+    assert len(ticks) == 12
+    assert [right - left for left, right in pairwise(ticks[:6])] == pytest.approx([50.6] * 5, abs=0.15)
     assert "images/home.png" in (ROOT / "README.md").read_text()
 
 
@@ -180,6 +187,18 @@ def test_the_reference_has_every_constructor_with_its_options():
     losses = pages["reference/constructors/losses.md"][1]
     assert "em.losses.triplet(\n    *,\n    margin: float | None = None,\n" in losses
     assert losses.count("gather: bool = False") == 1
+
+
+@pytest.mark.parametrize("kind", constructor_pages.CONSTRUCTORS)
+def test_signatures_of_constructors_are_whole(kind):
+    """Each is Python: its brackets close, and it says what is made."""
+    page = constructor_pages.constructor_page(kind)
+    blocks = re.findall(r"```python\n(em\..*?)\n```", page, flags=re.DOTALL)
+    signatures = [text for block in blocks for text in block.split("\n\n")]
+    assert len(signatures) >= len(dir(getattr(em, kind)))
+    for text in signatures:
+        shown = text.removeprefix(f"em.{kind}.").replace("    ...,\n", "    more: object,\n")
+        assert ast.parse(f"def {shown}: ...").body[0].returns is not None
 
 
 def test_continued_lines_of_a_column_stay_with_their_name():
