@@ -58,6 +58,46 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     assert page.count("A metric learning reality check (2020)") == 1
 
 
+def test_pages_have_titles_in_words_and_the_names_that_readers_search_for(pages):
+    assert set(method_pages.FULL_TITLES) <= set(em.recipes())
+    titles = {name: method_pages.full_title(recipe) for name, recipe in em.recipes().items()}
+    assert len(set(titles.values())) == len(titles)
+    assert all(recipe.title in titles[name] for name, recipe in em.recipes().items())
+    assert pages["methods/multi_similarity.md"][0] == "Ranking\nMulti-similarity (MS)"
+    assert "Also called InfoNCE, SimCLR, " in pages["methods/ntxent.md"][1]
+    assert "TripletMarginLoss" in pages["methods/triplet.md"][1]
+    assert "TripletMarginLoss" not in pages["methods/triplet_semihard.md"][1]
+
+
+def test_the_search_finds_the_parts_of_a_name():
+    separator = re.search(r"separator: '(.*)' }", (ROOT / "mkdocs.yml").read_text())[1]
+    words = [word for word in re.split(separator, "losses.TripletMarginLoss(margin=0.05)") if word]
+    assert words == ["losses", "Triplet", "Margin", "Loss", "margin", "0.05"]
+    assert [word for word in re.split(separator, "multi_similarity") if word] == ["multi", "similarity"]
+
+
+def test_published_numbers_keep_the_zeros_at_their_end(pages):
+    """24.70 ± 0.13 is printed so, and stored as 24.7; numbers quoted from other papers have the digits of these."""
+    page = pages["methods/contrastive.md"][1]
+    assert "69.80 ± 0.38" in page
+    assert "24.89 ± 0.50" in page
+    numbers = re.findall(r"[\d.]+ ± [\d.]+", page.partition("A metric learning reality check (2020)")[2])
+    assert numbers
+    assert all(re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", number) for number in numbers)
+
+
+def test_the_unit_of_opis_stands_only_where_there_is_a_column_of_it(pages):
+    published = [text.partition("**Published**")[2] for _, text in pages.values() if "**Published**" in text]
+    assert all(("OPIS in thousandths" in text) == ("| OPIS |" in text) for text in published)
+    assert any("| OPIS |" in text for text in published)
+
+
+def test_a_paper_is_named_once():
+    for recipe in em.recipes().values():
+        papers = recipe.paper.split("; ")
+        assert len(set(papers)) == len(papers), recipe.name
+
+
 def test_options_of_references_are_folded_and_explained(pages):
     own, _, folded = pages["methods/arcface.md"][1].partition('??? note "Options of the references `proxies`"')
     assert "| `margin_rad` |" in own

@@ -3083,8 +3083,8 @@ def proxy_nca(
     r"""Neighbourhood component analysis against class proxies.
 
     L = mean_i { d_{i,y_i} + log Σ_{c≠y_i} e^{−d_ic} }, d = ‖m x̂ − m' p̂‖² / temperature, m = embedding_multiplier,
-    m' = proxy_multiplier, equal to m unless given. The positive is not in the denominator, so the value may be negative;
-    `positive_in_denominator=True` is the form of ProxyNCA++.
+    m' = proxy_multiplier, equal to m unless given. The positive is not in the denominator, so the value may be
+    negative; `positive_in_denominator=True` is the form of ProxyNCA++.
     """
 
 @overload
@@ -3144,8 +3144,8 @@ def proxy_nca_plus_plus(
     Neighbourhood component analysis against class proxies.
 
     L = mean_i { d_{i,y_i} + log Σ_{c≠y_i} e^{−d_ic} }, d = ‖m x̂ − m' p̂‖² / temperature, m = embedding_multiplier,
-    m' = proxy_multiplier, equal to m unless given. The positive is not in the denominator, so the value may be negative;
-    `positive_in_denominator=True` is the form of ProxyNCA++.
+    m' = proxy_multiplier, equal to m unless given. The positive is not in the denominator, so the value may be
+    negative; `positive_in_denominator=True` is the form of ProxyNCA++.
     """
 
 @overload

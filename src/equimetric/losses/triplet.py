@@ -14,7 +14,8 @@ from equimetric.search_space import Uniform
     title="Triplet",
     family="ranking",
     separable={"swap": False},
-    paper="Schroff, Kalenichenko, Philbin: FaceNet (2015); Hermans, Beyer, Leibe: In defense of triplet loss (2017)",
+    paper="Schroff, Kalenichenko, Philbin: FaceNet (2015);"
+    " Hermans, Beyer, Leibe: In defense of the triplet loss (2017)",
     geometry=("euclidean", "sqeuclidean", "cosine", "dot"),
     takes="triplets",
     aliases={"mining": "selection", "distance": "geometry"},

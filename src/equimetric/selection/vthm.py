@@ -7,7 +7,9 @@ from equimetric.selection.multi_similarity import mine_multi_similarity
 
 
 @selection(
-    "vthm", paper="A unified view of deep metric learning via gradient analysis", search={"epsilon": Uniform(0.0, 1.0)}
+    "vthm",
+    paper="Anonymous: A unified view of deep metric learning via gradient analysis (2019)",
+    search={"epsilon": Uniform(0.0, 1.0)},
 )
 def vthm(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
     """Keep pairs of valid triples: a positive farther than the closest negative less λ, and the negatives alike.
