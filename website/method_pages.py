@@ -2,25 +2,22 @@
 
 import inspect
 import json
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from textwrap import indent
-from typing import Literal, get_args, get_origin
 
 from equimetric.components import FAMILIES, LOSSES, Component, format_value
-from equimetric.constructors.kind import options_of
 from equimetric.errors import EquimetricError
 from equimetric.explain import WeightCurves, weight_curves
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.recipe import Recipe
 from equimetric.objectives.recipes import recipes
-from equimetric.option_values import Range
 from equimetric.search_space import Choice, LogUniform, SearchSpace
 from website.explaining import batch_figure
 from website.figures import curve_figure
 from website.formulas import typeset
+from website.option_cells import allowed_values, meaning
 from website.our_results import OurResult, our_results
 from website.published_tables import published_results, published_tables
 
@@ -119,8 +116,8 @@ def index_page(every: Iterable[Recipe]) -> str:
         ' add up: `"contrastive+tcm"`. Each page has the formula, the weight it gives to a pair, its options with the'
         " ranges that tuning searches, and what was published beside what was measured here.",
     ]
-    for family, meaning in FAMILIES.items():
-        lines += ["", f"## {family_title(family)}", "", f"A method of this family {meaning}.", ""]
+    for family, description in FAMILIES.items():
+        lines += ["", f"## {family_title(family)}", "", f"A method of this family {description}.", ""]
         lines += ["| method | name | in one sentence |", "|---|---|---|"]
         for recipe in every:
             if recipe.family == family:
@@ -214,7 +211,7 @@ def weight_gallery() -> str:
 
 def option_section(recipe: Recipe) -> str:
     """Options of the method, then those of its references and its selection, folded."""
-    owner = {name: part for part in reversed(recipe.parts()) for name in part.options if name in recipe.defaults}
+    owner = option_owners(recipe)
     loss, selection, references = recipe.parts()
     own = {name: loss for name in loss.options if name in owner}
     own |= {name: part for name, part in owner.items() if name in recipe.options or name in recipe.search}
@@ -225,6 +222,11 @@ def option_section(recipe: Recipe) -> str:
             table = indent(option_table(recipe, rest), "    ")
             tables.append(f'??? note "Options of the {part.kind} `{part.name}`"\n\n{table}')
     return "".join(f"{text}\n\n" for text in ("## Options", *tables)) if tables else ""
+
+
+def option_owners(recipe: Recipe) -> dict[str, Component]:
+    """Option → the part that takes it, the loss first where several do."""
+    return {name: part for part in reversed(recipe.parts()) for name in part.options if name in recipe.defaults}
 
 
 def option_table(recipe: Recipe, owners: Mapping[str, Component]) -> str:
@@ -239,27 +241,6 @@ def option_table(recipe: Recipe, owners: Mapping[str, Component]) -> str:
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
     rows = [tuple(filled), ("---",) * len(filled), *zip(*filled.values(), strict=True)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def allowed_values(part: Component, name: str) -> str:
-    """What the annotation of an option allows, in words."""
-    annotation = next((one.annotation for one in options_of(part.definition) if one.name == name), None)
-    for one in (annotation, *get_args(annotation)):
-        limits = [str(entry) for entry in getattr(one, "__metadata__", ()) if isinstance(entry, Range)]
-        if limits:
-            return limits[0].removeprefix("of ")
-        if get_origin(one) is Literal:
-            return ", ".join(f"`{value!r}`" for value in get_args(one))
-    return "`True`, `False`" if annotation is bool else ""
-
-
-def meaning(part: Component, name: str) -> str:
-    """The first sentence of the docstring that is about an option; empty where only formulas are."""
-    text = " ".join((inspect.getdoc(part.definition) or "").split())
-    sentences = re.split(r"(?<=[.;:]) (?=[^\d(])", text)
-    words = [one for one in sentences if re.match(r"[A-Za-z`']{2}|A ", one) and one.count(" ") > 2]
-    found = [one for one in words if f"`{name}`" in one or re.search(rf"\b{name}=['\"]", one)]
-    return typeset(found[0].rstrip(" .;:")).replace("|", "&#124;") if found else ""
 
 
 def describe_range(space: SearchSpace | None) -> str:

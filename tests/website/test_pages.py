@@ -11,12 +11,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from website.docstrings import list_columns
 from website.figures import toy_spaces
 from website.hooks import commands_of, draw, on_page_content, site_name
 from website.our_results import our_results
 
 import equimetric as em
+from equimetric.errors import EquimetricError
+from equimetric.objectives import Context
 from equimetric.objectives.counterparts import LIBRARIES, counterparts
 from website import (
     benchmark_pages,
@@ -24,6 +27,7 @@ from website import (
     method_pages,
     migration_pages,
     notebook_pages,
+    option_cells,
     project_pages,
     reference_pages,
     result_pages,
@@ -47,7 +51,7 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     page = pages["methods/multi_similarity.md"][1]
     assert '<math display="block"' in page
     assert page.count("<path class=") == 3
-    assert "| `alpha` | `2.0` | above 0 | 0.01 to 100" in page
+    assert "| `alpha` | `2.0` | number above 0 | 0.01 to 100 | sharpness for positives" in page
     assert em.recipes()["multi_similarity"].paper in page
     assert "A metric learning reality check" in page
     assert (
@@ -103,10 +107,46 @@ def test_options_of_references_are_folded_and_explained(pages):
     assert "| `margin_rad` |" in own
     assert "| `sharded` |" not in own
     sharded = next(line for line in folded.splitlines() if "| `sharded` |" in line)
-    assert "splits the classes over the ranks" in sharded
-    assert "| `sample_rate` | `1.0` |" in folded
-    assert "| meaning |" in folded
-    assert "| meaning |" not in pages["methods/multi_similarity.md"][1]
+    assert "splits the classes over the processes" in sharded
+    assert "| `sample_rate` | `1.0` | number |" in folded
+
+
+def options_on_pages():
+    """(Kind, name) of a part → those of its options that some page shows."""
+    shown = {}
+    for recipe in em.recipes().values():
+        for name, part in method_pages.option_owners(recipe).items():
+            shown.setdefault((part.kind, part.name), (part, set()))[1].add(name)
+    return shown
+
+
+def test_every_option_has_values_and_a_short_meaning():
+    for part, options in options_on_pages().values():
+        for name in options:
+            assert option_cells.allowed_values(part, name), (part.name, name)
+            assert 0 < len(re.sub("<[^>]+>", "", option_cells.meaning(part, name))) < 120, (part.name, name)
+
+
+def test_every_meaning_is_used():
+    shown = {owner: options for owner, (_, options) in options_on_pages().items()}
+    common, *_ = entries = option_cells.read_meanings()
+    assert common == "any"
+    own = {(kind, name): set(table) for kind in entries if kind != "any" for name, table in entries[kind].items()}
+    assert all(options <= shown[owner] for owner, options in own.items())
+    left = [name for owner, options in shown.items() for name in options - own.get(owner, set())]
+    assert all(left.count(name) > 1 for name in entries["any"])
+
+
+def test_values_of_a_reduction_are_those_that_the_loss_takes():
+    x, labels = torch.randn(8, 4), torch.arange(4).repeat_interleave(2)
+    for loss in (recipe.parts()[0] for recipe in em.recipes().values()):
+        if "reduction" in loss.options:
+            sizes = em.recipes()[loss.name].context_options(Context(classes=4, dim=4, images=8))
+            for word in re.findall(r"\w+", option_cells.allowed_values(loss, "reduction")):
+                assert em.objective(loss.name, reduction=word, **sizes)(x, labels).isfinite().all()
+            if "query" not in option_cells.allowed_values(loss, "reduction"):
+                with pytest.raises(EquimetricError, match="no reduction 'query'"):
+                    em.objective(loss.name, reduction="query", **sizes)
 
 
 def test_the_first_line_of_a_method_is_typeset(pages):
