@@ -910,7 +910,7 @@ def dynamic_soft_margin(
 ) -> Objective:
     r"""Dynamic soft margin: of each anchor its farthest positive and closest negative, as the paper draws them.
 
-    Weigh each triple by the fraction of triples that violate less; there is no margin to choose.
+    Weigh each triplet by the fraction of triplets that violate less; there is no margin to choose.
 
     L = mean_{(a,p,n)} F(v) · v, v = s_an − s_ap the violation, F the cumulative distribution of v: a constant, from a
     histogram with `nodes` nodes between −2 and 2 that keeps 1 − `momentum` of its past in every training step. The
@@ -4529,8 +4529,8 @@ def triplet(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload
@@ -4608,8 +4608,8 @@ def triplet_batch_hard(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload
@@ -4687,8 +4687,8 @@ def triplet_facenet(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload
@@ -4766,8 +4766,8 @@ def triplet_semihard(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload

@@ -25,7 +25,7 @@ from equimetric.search_space import LogUniform, Uniform
         "monotone": "compares distances to the proxies of a hierarchy, not pairs",
         **dict.fromkeys(
             ("permutation", "multiplicity", "finite differences", "parameter differences", "static shapes"),
-            "draws triples and proxies at random",
+            "draws triplets and proxies at random",
         ),
     },
 )
@@ -92,7 +92,7 @@ class HierarchicalRegulariser(nn.Module):
         return ops.special.hyperbolic_distance(points, others, self.c, self.clip_r)
 
     def hierarchy_loss(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
+        """The mean over drawn triplets of (N, M) distances to the proxies, related by (N, N) closeness."""
         counts = torch.ones_like(closeness[:, 0]) if weight is None else weight.to(closeness)
         triples = self.draw_triples(closeness, counts)
         if not triples.shape[1]:
@@ -105,7 +105,7 @@ class HierarchicalRegulariser(nn.Module):
         return total / count.sum()
 
     def draw_triples(self, closeness: Tensor, counts: Tensor) -> Tensor:
-        """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others.
+        """(3, T) rows i, j and k, `per_anchor` triplets for each sample that has reciprocal neighbours and others.
 
         Sample i is present (N,) `counts` times.
         """

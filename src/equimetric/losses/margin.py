@@ -79,7 +79,7 @@ class MarginLoss(nn.Module):
         return beta[:, None]
 
     def forward(self, selected: Pairs | Triplets | TripletBand) -> Tensor:
-        """The loss of pairs or triples."""
+        """The loss of pairs or triplets."""
         if isinstance(selected, Triplets):
             return self.compute_listed(selected)
         from_triplets = isinstance(selected, TripletBand)
@@ -96,7 +96,7 @@ class MarginLoss(nn.Module):
         return ops.special.ratio(value, ops.special.count(active, pairs.weight, value.dtype))
 
     def compute_listed(self, triplets: Triplets) -> Tensor:
-        """The loss of listed triples, whose positive or negative may be the anchor itself."""
+        """The loss of listed triplets, whose positive or negative may be the anchor itself."""
         distance, beta = triplets.pairs.distance(), self.boundary(triplets.pairs)[triplets.anchor, 0]
         pull = (self.alpha + distance[triplets.anchor, triplets.positive] - beta).relu()
         push = (self.alpha - distance[triplets.anchor, triplets.negative] + beta).relu()
