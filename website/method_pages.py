@@ -230,13 +230,13 @@ def option_owners(recipe: Recipe) -> dict[str, Component]:
 
 
 def option_table(recipe: Recipe, owners: Mapping[str, Component]) -> str:
-    """Default, allowed values, range of tuning and meaning of each option; columns without any are left out."""
+    """Default, meaning, allowed values and range of tuning of each option; columns without any are left out."""
     columns = {
         "option": [f"`{name}`" for name in owners],
         "default": [f"`{format_value(recipe.defaults[name])}`" for name in owners],
+        "meaning": [meaning(part, name) for name, part in owners.items()],
         "values": [allowed_values(part, name) for name, part in owners.items()],
         "searched by tuning": [describe_range(recipe.search.get(name)) for name in owners],
-        "meaning": [meaning(part, name) for name, part in owners.items()],
     }
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
     rows = [tuple(filled), ("---",) * len(filled), *zip(*filled.values(), strict=True)]

@@ -13,7 +13,7 @@ class OwnClassTriplets(Triplets):
     """
 
     def as_pairs(self) -> Pairs:
-        """The pairs that occur in the triplets, weighted by how often they do; those drawn as negatives are negatives."""
+        """The pairs that occur in the triplets, weighted by how often; those drawn as negatives are negatives."""
         pairs = super().as_pairs()
         pushed = torch.zeros_like(pairs.positive)
         pushed[self.anchor, self.negative] = True
