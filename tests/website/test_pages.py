@@ -51,7 +51,7 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     page = pages["methods/multi_similarity.md"][1]
     assert '<math display="block"' in page
     assert page.count("<path class=") == 3
-    assert "| `alpha` | `2.0` | number above 0 | 0.01 to 100 | sharpness for positives" in page
+    assert re.search(r"\| `alpha` \| `2.0` \| sharpness for positives[^|]*\| number above 0 \| 0.01 to 100 \|", page)
     assert em.recipes()["multi_similarity"].paper in page
     assert "A metric learning reality check" in page
     assert (
@@ -108,7 +108,7 @@ def test_options_of_references_are_folded_and_explained(pages):
     assert "| `sharded` |" not in own
     sharded = next(line for line in folded.splitlines() if "| `sharded` |" in line)
     assert "splits the classes over the processes" in sharded
-    assert "| `sample_rate` | `1.0` | number |" in folded
+    assert re.search(r"\| `sample_rate` \| `1.0` \| share of the classes [^|]*\| number \|", folded)
 
 
 def options_on_pages():
@@ -180,14 +180,30 @@ def test_every_counterpart_is_in_its_table():
         text = pages[f"migrating/{library}.md"][1]
         for row in counterparts(library):
             assert all(name in text for name in row.names)
-            assert row.construction in text
+            assert migration_pages.shown_code(row) in text
             assert row.reason in text
     pinned = (ROOT / "constraints.txt").read_text()
     assert f"pytorch-metric-learning=={migration_pages.VERSIONS['pytorch-metric-learning']}\n" in pinned
 
 
+def test_what_stands_in_a_loop_runs_here_in_its_order():
+    code = re.search(r"```python\n(.*?)```", migration_pages.VARIABLES, flags=re.DOTALL)[1]
+    names = {}
+    exec(code, names)
+    text = migration_pages.migration_pages()["migrating/pytorch-metric-learning.md"][1]
+    for theirs, (ours, why) in migration_pages.LOOP.items():
+        assert f"| `{theirs}` | `{ours}`" in text
+        assert why in text
+        if "parameters()" in ours:
+            names["objective"] = em.objective("arcface", classes=names["classes"], dim=names["dim"])
+        exec(ours, names)
+    assert "## In the loop" not in migration_pages.migration_pages()["migrating/open-metric-learning.md"][1]
+    assert "seed=35" not in text
+    assert "em.objective('manifold', classes=classes, dim=dim, proxies=4)" in text
+
+
 def test_tables_of_migration_have_heads_wrap_and_put_the_reason_below_the_code():
-    page = migration_pages.migration_pages()["migrating/pytorch-metric-learning.md"][1]
+    page = migration_pages.migration_pages()["migrating/pytorch-metric-learning.md"][1].partition("## Losses")[2]
     assert page.count('<div class="migration" markdown>') == page.count("| theirs | here, and why | verdict |") == 12
     assert "temperature=0.5)`<br>Squared distances of unit vectors" in page
     assert all(line.count("|") == 4 for line in page.splitlines() if line.startswith("|"))
@@ -329,6 +345,8 @@ def test_notebooks_are_pages_with_text_and_code_to_download():
     title, text = pages["notebooks/threshold_consistency.md"]
     assert title == "Does one threshold treat all classes alike?"
     assert "```python\nother = run.embed(" in text
+    assert "```text\nAt FAR 0.01:\n" in text
+    assert text.count('src="data:image/png;base64,') == 1
     assert "(threshold_consistency.ipynb){ .md-button download=" in text
     assert site_name("docs/notebooks/threshold_consistency.ipynb") in pages
 
