@@ -19,6 +19,7 @@ from website.figures import curve_figure
 from website.formulas import typeset
 from website.option_cells import allowed_values, meaning
 from website.our_results import OurResult, our_results
+from website.papers import linked_papers
 from website.published_tables import published_results, published_tables
 
 __all__ = ["method_pages", "weight_gallery"]
@@ -144,7 +145,7 @@ def method_page(recipe: Recipe) -> str:
         f"| geometry | references | selection |\n|---|---|---|\n"
         f"| `{geometry}` | `{references.name}` | `{selection.name}` |\n\n"
         f"```python\nimport equimetric as em\n\nobjective = {construction(recipe)}\n```\n\n"
-        f"{recipe.paper}.\n\n{curve_section(recipe)}{option_section(recipe)}{number_section(recipe)}"
+        f"{linked_papers(recipe.paper)}.\n\n{curve_section(recipe)}{option_section(recipe)}{number_section(recipe)}"
     )
 
 

@@ -28,6 +28,7 @@ from website import (
     migration_pages,
     notebook_pages,
     option_cells,
+    papers,
     project_pages,
     reference_pages,
     result_pages,
@@ -52,7 +53,9 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     assert '<math display="block"' in page
     assert page.count("<path class=") == 3
     assert re.search(r"\| `alpha` \| `2.0` \| sharpness for positives[^|]*\| number above 0 \| 0.01 to 100 \|", page)
-    assert em.recipes()["multi_similarity"].paper in page
+    assert (
+        "Scott: [Multi-similarity loss with general pair weighting](https://arxiv.org/abs/1904.06627) (2019)." in page
+    )
     assert "A metric learning reality check" in page
     assert (
         "A reality check on photographs of groceries (tuned)](../results/frozen-reality-check/index.md)"
@@ -100,6 +103,12 @@ def test_a_paper_is_named_once():
     for recipe in em.recipes().values():
         papers = recipe.paper.split("; ")
         assert len(set(papers)) == len(papers), recipe.name
+
+
+def test_papers_with_a_link_are_those_of_methods():
+    titles = {papers.title_of(paper) for recipe in em.recipes().values() for paper in recipe.paper.split("; ")}
+    assert set(papers.read_numbers()) <= titles
+    assert all(re.fullmatch(r"\d{4}\.\d{4,5}", number) for number in papers.read_numbers().values())
 
 
 def test_options_of_references_are_folded_and_explained(pages):
