@@ -51,7 +51,7 @@ LOOP = {
         "objective(embeddings, labels, gallery, gallery_labels)",
         "",
     ),
-    "a subclass of BaseMiner": (
+    "class MyMiner(BaseMiner)": (
         'objective = em.objective("contrastive", selection=lambda pairs: pairs.keep('
         "positive=pairs.positive, negative=pairs.distance() < 0.8))",
         "A function of `Pairs`.",
