@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -30,35 +31,36 @@ STUBS = Path(equimetric.__file__).parent / "constructors"
 FORMULAS = {"selections", "references", "geometries"}
 """Kinds whose docstrings are typeset here; those of losses are, on the pages of the methods."""
 
-PARTS = (
-    "geometry: str | Geometry | None = None",
-    "references: str | References | None = None",
-    "selection: str | Callable[..., Any] | Module | None = None",
-    "normalize: bool | None = None",
-    "gather: bool = False",
-    "require_both: bool = False",
-    "class_weight: Tensor | Sequence[float] | None = None",
-    "reduction: str | None = None",
-)
-"""Options that every objective takes: said once for all losses."""
-
-COMMON = f"""Every one also takes what any objective does, written `...` below:
-
-```python
-{chr(10).join(PARTS)}
-```
-
-[Objectives](../../objectives.md) explains these. A constructor with two signatures takes either the options of its own
-references or references that are made already."""
+COMMON = ("geometry", "references", "selection", "normalize", "gather", "require_both", "class_weight", "reduction")
+"""Options that every objective takes: said once for all losses, in the form that most of them have."""
 
 
 def constructor_page(kind: str) -> str:
     """One kind: what all have in common, then each constructor in alphabetical order."""
     tree = functions(kind)
     about = (import_module(f"equimetric.constructors.{kind}").__doc__ or "").strip()
-    common = f"\n\n{COMMON}" if kind == "losses" else ""
+    common = f"\n\n{common_options()}" if kind == "losses" else ""
     entries = "\n\n".join(entry(kind, name, nodes) for name, nodes in tree.items())
     return f"# em.{kind}\n\n{about}{common}{numbers(kind)}\n\n{entries}\n"
+
+
+def common_options() -> str:
+    """What every loss takes, in words."""
+    lines = "\n".join(common_lines())
+    return (
+        f"Every one also takes what any objective does, written `...` below:\n\n```python\n{lines}\n```\n\n"
+        "[Objectives](../../objectives.md) explains these. A constructor with two signatures takes either the options"
+        " of its own references or references that are made already."
+    )
+
+
+@cache
+def common_lines() -> tuple[str, ...]:
+    """The line of each common option as most signatures have it."""
+    lines = Counter(line.strip().rstrip(",") for line in stub("losses").splitlines())
+    return tuple(
+        max((line for line in lines if line.startswith(f"{name}: ")), key=lambda line: lines[line]) for name in COMMON
+    )
 
 
 @cache
@@ -99,12 +101,18 @@ def entry(kind: str, name: str, nodes: list[ast.FunctionDef]) -> str:
 
 def signature(kind: str, node: ast.FunctionDef) -> str:
     """The call as the stub has it; what every loss takes is left out."""
-    lines = stub(kind).splitlines()[node.lineno - 1 : node.body[0].lineno - 1]
+    lines = stub(kind).splitlines()[node.lineno - 1 : head_end(node)]
     if kind == "losses":
-        lines = [line for line in lines if line.strip().rstrip(",") not in PARTS]
+        lines = [line for line in lines if line.strip().rstrip(",") not in common_lines()]
         lines.insert(-1, "    ...,")
-    text = "\n".join(lines).removesuffix(":")
+    text = re.sub(r":(?: \.\.\.)?$", "", "\n".join(lines))
     return f"em.{kind}.{text.removeprefix('def ')}"
+
+
+def head_end(node: ast.FunctionDef) -> int:
+    """The last line of a signature; the body `...` of an overload stands on it."""
+    returns = node.returns.end_lineno if node.returns else None
+    return returns or node.body[0].lineno - 1
 
 
 def description(kind: str, name: str, docstring: str) -> str:

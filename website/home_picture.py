@@ -57,9 +57,7 @@ def svg_panel(rows: list[dict[str, str]], title: str) -> str:
             f'<circle class="{row["verdict"]}" cx="{x(middle)}" cy="{y}" r="4"/>'
         )
     drawn += [
-        f'<text x="{x(points)}" y="{bottom + 16}" text-anchor="middle">{points:+d}</text>'.replace("-", "−").replace(
-            "+0", "0"
-        )
+        f'<text x="{x(points)}" y="{bottom + 16}" text-anchor="middle">{signed(points)}</text>'
         for points in (-10, -5, 0, 5, 10, 15)
     ]
     return (
@@ -67,6 +65,11 @@ def svg_panel(rows: list[dict[str, str]], title: str) -> str:
         f'role="img" aria-label="Differences to contrastive loss: {title}">{"".join(drawn)}<text '
         f'x="{(left + right) // 2}" y="{bottom + 34}" text-anchor="middle">points of MAP@R</text></svg></figure>'
     )
+
+
+def signed(points: int) -> str:
+    """A number with its sign, as typeset."""
+    return f"{points:+d}".replace("-", "−") if points else "0"
 
 
 def tables_and_names() -> tuple[dict[str, dict[str, dict[str, str]]], list[str]]:

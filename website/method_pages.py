@@ -2,55 +2,105 @@
 
 import inspect
 import json
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from textwrap import indent
-from typing import Literal, get_args, get_origin
 
 from equimetric.components import FAMILIES, LOSSES, Component, format_value
-from equimetric.constructors.kind import options_of
 from equimetric.errors import EquimetricError
 from equimetric.explain import WeightCurves, weight_curves
 from equimetric.objectives import Context, build_objective
 from equimetric.objectives.recipe import Recipe
 from equimetric.objectives.recipes import recipes
-from equimetric.option_values import Range
-from equimetric.published import PublishedResult, select_results
-from equimetric.published.names import PAPERS
 from equimetric.search_space import Choice, LogUniform, SearchSpace
 from website.explaining import batch_figure
 from website.figures import curve_figure
 from website.formulas import typeset
+from website.option_cells import allowed_values, meaning
 from website.our_results import OurResult, our_results
+from website.papers import linked_papers
+from website.published_tables import published_results, published_tables
 
 __all__ = ["method_pages", "weight_gallery"]
 
 POINTS = 81
 """Of a weight curve."""
 
-SHOWN = ("P@1", "R@1", "RP", "MAP@R", "NMI", "OPIS")
 SIZES = Context(classes=100, dim=128, images=5000)
 """Of the data in examples."""
+
+FULL_TITLES = {
+    "a_bier": "Adversarial BIER (A-BIER)",
+    "bier": "Boosting independent embeddings robustly (BIER)",
+    "dcl": "Decoupled contrastive (DCL)",
+    "dreml": "Deep randomized ensembles (DREML)",
+    "ephn": "Easy positive, hard negative (EPHN)",
+    "fastap": "Fast average precision (FastAP)",
+    "gist": "Guided in-sample selection (GIST)",
+    "gor": "Global orthogonal regularization (GOR)",
+    "hdc": "Hard-aware deeply cascaded (HDC)",
+    "hier": "Hierarchical regularization (HIER)",
+    "hist": "Hypergraph-induced semantic tuplets (HIST)",
+    "hyp": "Hyperbolic cross-entropy (Hyp)",
+    "koleo": "Kozachenko–Leonenko (KoLeo)",
+    "large_margin_softmax": "Large-margin softmax (L-Softmax)",
+    "margin_class": "Margin, a boundary per class (Margin / class)",
+    "multi_similarity": "Multi-similarity (MS)",
+    "multi_similarity_miner": "Multi-similarity with its miner (MS + Miner)",
+    "nca": "Neighbourhood component analysis (NCA)",
+    "normalized_softmax": "Normalized softmax (N. Softmax)",
+    "ntxent": "Normalized temperature-scaled cross-entropy (NT-Xent)",
+    "p2sgrad": "Probability-to-similarity gradient (P2SGrad)",
+    "pads": "Policy-adapted sampling (PADS)",
+    "pddm": "Position-dependent deep metric (PDDM)",
+    "pnp": "Penalizing negatives before positives (PNP)",
+    "proxy_nca": "Proxy neighbourhood component analysis (ProxyNCA)",
+    "r_margin": "Regularized margin (R-Margin)",
+    "raw": "Relative and absolute weights (RAW)",
+    "raw_distance_weighted": "RAW with distance-weighted sampling (RAW + DW)",
+    "raw_semihard": "RAW with semi-hard sampling (RAW + SemiHard)",
+    "raw_vthm": "RAW with valid-triplet hard mining (RAW + VTHM)",
+    "recall_at_k_surrogate": "Recall@k surrogate (RS@k)",
+    "smooth_ap": "Smooth average precision (Smooth-AP)",
+    "snr_contrastive": "Signal-to-noise ratio, contrastive (SNR contrastive)",
+    "supcon": "Supervised contrastive (SupCon)",
+    "tcm": "Threshold-consistent margin (TCM)",
+    "vicreg": "Variance-invariance-covariance regularization (VICReg)",
+    "vthm": "Valid-triplet hard mining (VTHM)",
+    "xbm": "Cross-batch memory (XBM)",
+}
+"""Method → its title in words, where the title in tables is an abbreviation."""
 
 KEY = "positive solid, negative dashed"
 
 
 def method_pages() -> dict[str, tuple[str, str]]:
     """Every method in the group of its family, after an index of all."""
-    every = sorted(recipes().values(), key=lambda recipe: recipe.title.lower())
+    every = sorted(recipes().values(), key=lambda recipe: full_title(recipe).lower())
     pages = {"methods/index.md": ("Methods", index_page(every))}
     for family in FAMILIES:
         for recipe in every:
             if recipe.family == family:
-                pages[page_of(recipe)] = (f"{family_title(family)}\n{recipe.title}", method_page(recipe))
+                pages[page_of(recipe)] = (f"{family_title(family)}\n{full_title(recipe)}", method_page(recipe))
     return pages
 
 
 def family_title(family: str) -> str:
     """A family as a heading."""
     return family.capitalize().replace("Ap-", "AP-")
+
+
+def full_title(recipe: Recipe) -> str:
+    """The title in words, then the abbreviation that tables have."""
+    return FULL_TITLES.get(recipe.name, recipe.title)
+
+
+def also_called(recipe: Recipe) -> str:
+    """The names of a method in papers and other libraries, which a reader may search for."""
+    loss = recipe.parts()[0]
+    names = loss.known_as if recipe.name == loss.name else recipe.known_as
+    return f"Also called {', '.join(names)}.\n\n" if names else ""
 
 
 def page_of(recipe: Recipe) -> str:
@@ -67,12 +117,12 @@ def index_page(every: Iterable[Recipe]) -> str:
         ' add up: `"contrastive+tcm"`. Each page has the formula, the weight it gives to a pair, its options with the'
         " ranges that tuning searches, and what was published beside what was measured here.",
     ]
-    for family, meaning in FAMILIES.items():
-        lines += ["", f"## {family_title(family)}", "", f"A method of this family {meaning}.", ""]
+    for family, description in FAMILIES.items():
+        lines += ["", f"## {family_title(family)}", "", f"A method of this family {description}.", ""]
         lines += ["| method | name | in one sentence |", "|---|---|---|"]
         for recipe in every:
             if recipe.family == family:
-                lines.append(f"| [{recipe.title}]({recipe.name}.md) | `{recipe.name}` | {summary(recipe)} |")
+                lines.append(f"| [{full_title(recipe)}]({recipe.name}.md) | `{recipe.name}` | {summary(recipe)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -91,11 +141,11 @@ def method_page(recipe: Recipe) -> str:
     note = f"{recipe.note.capitalize()}.\n\n" if recipe.note else ""
     formula = "\n\n".join(f"<p>{typeset(paragraph, loss.options)}</p>" for paragraph in paragraphs)
     return (
-        f"# {recipe.title}\n\n<p>{typeset(first, loss.options)}</p>\n\n{note}{formula}\n\n"
+        f"# {full_title(recipe)}\n\n<p>{typeset(first, loss.options)}</p>\n\n{also_called(recipe)}{note}{formula}\n\n"
         f"| geometry | references | selection |\n|---|---|---|\n"
         f"| `{geometry}` | `{references.name}` | `{selection.name}` |\n\n"
         f"```python\nimport equimetric as em\n\nobjective = {construction(recipe)}\n```\n\n"
-        f"{recipe.paper}.\n\n{curve_section(recipe)}{option_section(recipe)}{number_section(recipe)}"
+        f"{linked_papers(recipe.paper)}.\n\n{curve_section(recipe)}{option_section(recipe)}{number_section(recipe)}"
     )
 
 
@@ -162,7 +212,7 @@ def weight_gallery() -> str:
 
 def option_section(recipe: Recipe) -> str:
     """Options of the method, then those of its references and its selection, folded."""
-    owner = {name: part for part in reversed(recipe.parts()) for name in part.options if name in recipe.defaults}
+    owner = option_owners(recipe)
     loss, selection, references = recipe.parts()
     own = {name: loss for name in loss.options if name in owner}
     own |= {name: part for name, part in owner.items() if name in recipe.options or name in recipe.search}
@@ -175,39 +225,23 @@ def option_section(recipe: Recipe) -> str:
     return "".join(f"{text}\n\n" for text in ("## Options", *tables)) if tables else ""
 
 
+def option_owners(recipe: Recipe) -> dict[str, Component]:
+    """Option → the part that takes it, the loss first where several do."""
+    return {name: part for part in reversed(recipe.parts()) for name in part.options if name in recipe.defaults}
+
+
 def option_table(recipe: Recipe, owners: Mapping[str, Component]) -> str:
-    """Default, allowed values, range of tuning and meaning of each option; columns without any are left out."""
+    """Default, meaning, allowed values and range of tuning of each option; columns without any are left out."""
     columns = {
         "option": [f"`{name}`" for name in owners],
         "default": [f"`{format_value(recipe.defaults[name])}`" for name in owners],
+        "meaning": [meaning(part, name) for name, part in owners.items()],
         "values": [allowed_values(part, name) for name, part in owners.items()],
         "searched by tuning": [describe_range(recipe.search.get(name)) for name in owners],
-        "meaning": [meaning(part, name) for name, part in owners.items()],
     }
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
     rows = [tuple(filled), ("---",) * len(filled), *zip(*filled.values(), strict=True)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def allowed_values(part: Component, name: str) -> str:
-    """What the annotation of an option allows, in words."""
-    annotation = next((one.annotation for one in options_of(part.definition) if one.name == name), None)
-    for one in (annotation, *get_args(annotation)):
-        limits = [str(entry) for entry in getattr(one, "__metadata__", ()) if isinstance(entry, Range)]
-        if limits:
-            return limits[0].removeprefix("of ")
-        if get_origin(one) is Literal:
-            return ", ".join(f"`{value!r}`" for value in get_args(one))
-    return "`True`, `False`" if annotation is bool else ""
-
-
-def meaning(part: Component, name: str) -> str:
-    """The first sentence of the docstring that is about an option; empty where only formulas are."""
-    text = " ".join((inspect.getdoc(part.definition) or "").split())
-    sentences = re.split(r"(?<=[.;:]) (?=[^\d(])", text)
-    words = [one for one in sentences if re.match(r"[A-Za-z`']{2}|A ", one) and one.count(" ") > 2]
-    found = [one for one in words if f"`{name}`" in one or re.search(rf"\b{name}=['\"]", one)]
-    return typeset(found[0].rstrip(" .;:")).replace("|", "&#124;") if found else ""
 
 
 def describe_range(space: SearchSpace | None) -> str:
@@ -223,11 +257,7 @@ def describe_range(space: SearchSpace | None) -> str:
 def number_section(recipe: Recipe) -> str:
     """Published numbers and ours."""
     ours = [result for result in our_results() if result.method == recipe.name]
-    published = [
-        result
-        for result in select_results()
-        if result.our_method == recipe.name and result.value is not None and result.metric in SHOWN
-    ]
+    published = published_results(recipe.name)
     if not ours and not published:
         return "## Numbers\n\nNeither in the published tables that we have nor in [our results](../results/index.md).\n"
     parts = ["## Numbers\n"]
@@ -238,7 +268,8 @@ def number_section(recipe: Recipe) -> str:
             our_table(ours),
         ]
     if published:
-        parts += ["**Published** (in percent, OPIS in thousandths):\n", published_tables(published)]
+        opis = ", OPIS in thousandths" if any("OPIS" in result.metric for result in published) else ""
+        parts += [f"**Published** (in percent{opis}):\n", published_tables(published)]
     return "\n".join(parts) + "\n"
 
 
@@ -250,38 +281,4 @@ def our_table(ours: Iterable[OurResult]) -> str:
         f" {one.map_at_r} | {one.recall_at_1} |"
         for one in ours
     ]
-    return "\n".join(lines) + "\n"
-
-
-def published_tables(published: Iterable[PublishedResult]) -> str:
-    """A table for each paper, under its name."""
-    papers: dict[str, list[PublishedResult]] = {}
-    for result in published:
-        papers.setdefault(result.paper, []).append(result)
-    return "\n".join(f"{PAPERS.get(paper, paper)}:\n\n{published_table(rows)}" for paper, rows in papers.items())
-
-
-def published_table(published: Iterable[PublishedResult]) -> str:
-    """One row for each setting, one column for each metric that occurs."""
-    settings: dict[tuple[str, ...], dict[str, str]] = {}
-    for result in published:
-        width = f" ± {result.half_width:g}" if result.half_width is not None else ""
-        mark = " (doubtful)" if result.doubtful else " (quoted)" if result.quoted else ""
-        setting = (
-            result.dataset,
-            result.backbone or "–",
-            str(result.dim or "–"),
-            result.variant or "",
-            result.method,
-        )
-        settings.setdefault(setting, {})[result.metric] = f"{result.value:g}{width}{mark}"
-    metrics = [metric for metric in SHOWN if any(metric in row for row in settings.values())]
-    lines = [
-        f"| data | backbone | dim | row | {' | '.join(metrics)} |",
-        f"|---|---|---:|---|{'---:|' * len(metrics)}",
-    ]
-    for (dataset, backbone, dim, variant, method), row in settings.items():
-        name = f"{method}, {variant}" if variant else method
-        cells = " | ".join(row.get(metric, "") for metric in metrics)
-        lines.append(f"| {dataset} | {backbone} | {dim} | {name} | {cells} |")
     return "\n".join(lines) + "\n"

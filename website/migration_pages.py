@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from equimetric.objectives.counterparts import LIBRARIES, Counterpart, counterparts
 
-__all__ = ["MIGRATION_FILES", "migration_pages"]
+__all__ = ["LOOP", "MIGRATION_FILES", "VARIABLES", "migration_pages", "shown_code"]
 
 VERSIONS = {"pytorch-metric-learning": "2.9.0", "open-metric-learning": "4.0.0"}
 """Library → the version whose names have rows."""
@@ -36,6 +37,29 @@ LEGEND = """| verdict | means |
 | none | there is no counterpart, and the row says why |
 """
 
+LOOP = {
+    "miner(embeddings, labels)": (
+        'objective = em.objective("triplet", selection="semihard")',
+        "The selection is a part of the objective, which applies it to every batch.",
+    ),
+    "loss(embeddings, labels)": ("objective(embeddings, labels)", ""),
+    "loss(embeddings, labels, indices_tuple=(a, p, n))": (
+        "objective(embeddings, labels, triplets=torch.stack([a, p, n], 1))",
+        "Triplets of your own take the place of the selection.",
+    ),
+    "loss(embeddings, labels, ref_emb=gallery, ref_labels=gallery_labels)": (
+        "objective(embeddings, labels, gallery, gallery_labels)",
+        "",
+    ),
+    "class MyMiner(BaseMiner)": (
+        'objective = em.objective("contrastive", selection=lambda pairs: pairs.keep('
+        "positive=pairs.positive, negative=pairs.distance() < 0.8))",
+        "A function of `Pairs`.",
+    ),
+    "Adam(loss.parameters())": ("torch.optim.Adam(objective.parameters())", "Proxies are parameters here, too."),
+}
+"""What stands in a training loop with pytorch-metric-learning → code here, and a remark."""
+
 VARIABLES = """The code under *here* runs as it stands, with these variables:
 
 ```python
@@ -47,6 +71,7 @@ labels = torch.arange(classes).repeat_interleave(4)  # with `embeddings`, a batc
 embeddings = torch.randn(16, dim)
 superclass = labels // 2
 gallery, gallery_labels = torch.randn(16, dim), labels
+a, p, n = torch.tensor([0, 4]), torch.tensor([1, 5]), torch.tensor([8, 0])  # rows of two triplets
 ```
 """
 
@@ -72,10 +97,25 @@ def library_page(library: str) -> str:
         f"---\nhide: [toc]\n---\n\n# From {library}\n",
         f"Names are those of version {VERSIONS[library]}. {len(rows)} rows: {counts}. {compared} were computed on both"
         " sides. [What the verdicts mean](index.md), and the variables of the code under *here*.\n",
+        *([loop_section()] if library == "pytorch-metric-learning" else []),
     ]
     for kind in dict.fromkeys(row.kind for row in rows):
         sections += [f"## {TITLES.get(kind, kind.capitalize())}\n", table(row for row in rows if row.kind == kind)]
     return "\n".join(sections)
+
+
+def loop_section() -> str:
+    """How a loop calls a loss and a miner, before the names one by one."""
+    lines = ["| theirs | here |", "|---|---|"]
+    lines += [
+        f"| `{theirs}` | {'<br>'.join([f'`{ours}`', *filter(None, [why])])} |" for theirs, (ours, why) in LOOP.items()
+    ]
+    return '## In the loop\n\n<div class="migration" markdown>\n\n' + "\n".join(lines) + "\n\n</div>\n"
+
+
+def shown_code(row: Counterpart) -> str:
+    """The counterpart as a user writes it: a seed is there for the comparison of both sides alone."""
+    return replace(row, options={name: value for name, value in row.options.items() if name != "seed"}).construction
 
 
 def table(rows: Iterable[Counterpart]) -> str:
@@ -84,6 +124,6 @@ def table(rows: Iterable[Counterpart]) -> str:
     for row in rows:
         plain = row.theirs in row.example and not row.example.startswith("lambda")
         theirs = f"`{row.example}`" if plain else ", ".join(f"`{name}`" for name in row.names)
-        ours = [*([f"`{row.construction}`"] if row.ours else []), *([row.reason] if row.reason else [])]
+        ours = [*([f"`{shown_code(row)}`"] if row.ours else []), *([row.reason] if row.reason else [])]
         lines.append(f"| {theirs} | {'<br>'.join(ours)} | {MARKS[row.verdict]} |")
     return '<div class="migration" markdown>\n\n' + "\n".join(lines) + "\n\n</div>\n"

@@ -1,10 +1,8 @@
-"""Pages of the notebooks: their text and code, and the file for download.
-
-Outputs are left out: computing them takes minutes, and a notebook is there to be run.
-"""
+"""Pages of the notebooks: text, code and outputs as the notebook stores them, and the file for download."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 __all__ = ["notebook_pages"]
 
@@ -23,7 +21,17 @@ def notebook_pages() -> dict[str, tuple[str, str]]:
     return pages
 
 
-def cell_text(cell: dict[str, list[str] | str]) -> str:
-    """Text as it is, code as a block."""
+def cell_text(cell: dict[str, Any]) -> str:
+    """Text as it is, code as a block with what it gives below."""
     source = "".join(cell["source"])
-    return source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+    if cell["cell_type"] == "markdown":
+        return source
+    return "\n\n".join([f"```python\n{source}\n```", *map(output_text, cell["outputs"])])
+
+
+def output_text(output: dict[str, Any]) -> str:
+    """A figure, or what was printed."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f'<img alt="What the code above draws" src="data:image/png;base64,{data["image/png"]}">'
+    return f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```"

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections import Counter
+from html import unescape
 from xml.etree import ElementTree
 
 import pytest
@@ -27,6 +28,21 @@ def test_nothing_of_a_docstring_is_lost(name):
     for paragraph in (inspect.getdoc(loss.definition) or "").split("\n\n"):
         html = ElementTree.fromstring(f"<p>{typeset(paragraph, loss.options)}</p>")
         assert characters("".join(html.itertext())) == characters(paragraph)
+
+
+def visible(formula):
+    return unescape(re.sub(r"<[^>]+>", "", formula))
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_formula_is_whole(name):
+    """Its brackets have partners, and a displayed one does not go on in the prose below it."""
+    html = typeset(inspect.getdoc(LOSSES[name].definition) or "", LOSSES[name].options)
+    for formula in re.findall(r"<math.*?</math>", html, flags=re.DOTALL):
+        text = visible(formula)
+        assert all(text.count(left) == text.count(right) for left, right in ("()", "[]", "{}")), text
+    for formula in re.findall(r'<math display="block".*?</math>', html, flags=re.DOTALL):
+        assert not re.search(r"<mo[^>]*>[/(+=−·]</mo>(?:<mo>[,;.]</mo>)?</math>$", formula), visible(formula)
 
 
 def test_the_definition_of_most_losses_is_displayed():

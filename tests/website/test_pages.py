@@ -1,19 +1,25 @@
 """The pages that are made when the site is built."""
 
+import ast
 import inspect
 import json
 import os
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import torch
 from website.docstrings import list_columns
 from website.figures import toy_spaces
 from website.hooks import commands_of, draw, on_page_content, site_name
 from website.our_results import our_results
 
 import equimetric as em
+from equimetric.errors import EquimetricError
+from equimetric.objectives import Context
 from equimetric.objectives.counterparts import LIBRARIES, counterparts
 from website import (
     benchmark_pages,
@@ -21,6 +27,8 @@ from website import (
     method_pages,
     migration_pages,
     notebook_pages,
+    option_cells,
+    papers,
     project_pages,
     reference_pages,
     result_pages,
@@ -44,8 +52,10 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     page = pages["methods/multi_similarity.md"][1]
     assert '<math display="block"' in page
     assert page.count("<path class=") == 3
-    assert "| `alpha` | `2.0` | above 0 | 0.01 to 100" in page
-    assert em.recipes()["multi_similarity"].paper in page
+    assert re.search(r"\| `alpha` \| `2.0` \| sharpness for positives[^|]*\| number above 0 \| 0.01 to 100 \|", page)
+    assert (
+        "Scott: [Multi-similarity loss with general pair weighting](https://arxiv.org/abs/1904.06627) (2019)." in page
+    )
     assert "A metric learning reality check" in page
     assert (
         "A reality check on photographs of groceries (tuned)](../results/frozen-reality-check/index.md)"
@@ -55,15 +65,97 @@ def test_a_page_has_formula_curve_options_paper_and_numbers(pages):
     assert page.count("A metric learning reality check (2020)") == 1
 
 
+def test_pages_have_titles_in_words_and_the_names_that_readers_search_for(pages):
+    assert set(method_pages.FULL_TITLES) <= set(em.recipes())
+    titles = {name: method_pages.full_title(recipe) for name, recipe in em.recipes().items()}
+    assert len(set(titles.values())) == len(titles)
+    assert all(recipe.title in titles[name] for name, recipe in em.recipes().items())
+    assert pages["methods/multi_similarity.md"][0] == "Ranking\nMulti-similarity (MS)"
+    assert "Also called InfoNCE, SimCLR, " in pages["methods/ntxent.md"][1]
+    assert "TripletMarginLoss" in pages["methods/triplet.md"][1]
+    assert "TripletMarginLoss" not in pages["methods/triplet_semihard.md"][1]
+
+
+def test_the_search_finds_the_parts_of_a_name():
+    separator = re.search(r"separator: '(.*)' }", (ROOT / "mkdocs.yml").read_text())[1]
+    words = [word for word in re.split(separator, "losses.TripletMarginLoss(margin=0.05)") if word]
+    assert words == ["losses", "Triplet", "Margin", "Loss", "margin", "0.05"]
+    assert [word for word in re.split(separator, "multi_similarity") if word] == ["multi", "similarity"]
+
+
+def test_published_numbers_keep_the_zeros_at_their_end(pages):
+    """24.70 ± 0.13 is printed so, and stored as 24.7; numbers quoted from other papers have the digits of these."""
+    page = pages["methods/contrastive.md"][1]
+    assert "69.80 ± 0.38" in page
+    assert "24.89 ± 0.50" in page
+    numbers = re.findall(r"[\d.]+ ± [\d.]+", page.partition("A metric learning reality check (2020)")[2])
+    assert numbers
+    assert all(re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", number) for number in numbers)
+
+
+def test_the_unit_of_opis_stands_only_where_there_is_a_column_of_it(pages):
+    published = [text.partition("**Published**")[2] for _, text in pages.values() if "**Published**" in text]
+    assert all(("OPIS in thousandths" in text) == ("| OPIS |" in text) for text in published)
+    assert any("| OPIS |" in text for text in published)
+
+
+def test_a_paper_is_named_once():
+    for recipe in em.recipes().values():
+        papers = recipe.paper.split("; ")
+        assert len(set(papers)) == len(papers), recipe.name
+
+
+def test_papers_with_a_link_are_those_of_methods():
+    titles = {papers.title_of(paper) for recipe in em.recipes().values() for paper in recipe.paper.split("; ")}
+    assert set(papers.read_numbers()) <= titles
+    assert all(re.fullmatch(r"\d{4}\.\d{4,5}", number) for number in papers.read_numbers().values())
+
+
 def test_options_of_references_are_folded_and_explained(pages):
     own, _, folded = pages["methods/arcface.md"][1].partition('??? note "Options of the references `proxies`"')
     assert "| `margin_rad` |" in own
     assert "| `sharded` |" not in own
     sharded = next(line for line in folded.splitlines() if "| `sharded` |" in line)
-    assert "splits the classes over the ranks" in sharded
-    assert "| `sample_rate` | `1.0` |" in folded
-    assert "| meaning |" in folded
-    assert "| meaning |" not in pages["methods/multi_similarity.md"][1]
+    assert "splits the classes over the processes" in sharded
+    assert re.search(r"\| `sample_rate` \| `1.0` \| share of the classes [^|]*\| number \|", folded)
+
+
+def options_on_pages():
+    """(Kind, name) of a part → those of its options that some page shows."""
+    shown = {}
+    for recipe in em.recipes().values():
+        for name, part in method_pages.option_owners(recipe).items():
+            shown.setdefault((part.kind, part.name), (part, set()))[1].add(name)
+    return shown
+
+
+def test_every_option_has_values_and_a_short_meaning():
+    for part, options in options_on_pages().values():
+        for name in options:
+            assert option_cells.allowed_values(part, name), (part.name, name)
+            assert 0 < len(re.sub("<[^>]+>", "", option_cells.meaning(part, name))) < 120, (part.name, name)
+
+
+def test_every_meaning_is_used():
+    shown = {owner: options for owner, (_, options) in options_on_pages().items()}
+    common, *_ = entries = option_cells.read_meanings()
+    assert common == "any"
+    own = {(kind, name): set(table) for kind in entries if kind != "any" for name, table in entries[kind].items()}
+    assert all(options <= shown[owner] for owner, options in own.items())
+    left = [name for owner, options in shown.items() for name in options - own.get(owner, set())]
+    assert all(left.count(name) > 1 for name in entries["any"])
+
+
+def test_values_of_a_reduction_are_those_that_the_loss_takes():
+    x, labels = torch.randn(8, 4), torch.arange(4).repeat_interleave(2)
+    for loss in (recipe.parts()[0] for recipe in em.recipes().values()):
+        if "reduction" in loss.options:
+            sizes = em.recipes()[loss.name].context_options(Context(classes=4, dim=4, images=8))
+            for word in re.findall(r"\w+", option_cells.allowed_values(loss, "reduction")):
+                assert em.objective(loss.name, reduction=word, **sizes)(x, labels).isfinite().all()
+            if "query" not in option_cells.allowed_values(loss, "reduction"):
+                with pytest.raises(EquimetricError, match="no reduction 'query'"):
+                    em.objective(loss.name, reduction="query", **sizes)
 
 
 def test_the_first_line_of_a_method_is_typeset(pages):
@@ -97,14 +189,30 @@ def test_every_counterpart_is_in_its_table():
         text = pages[f"migrating/{library}.md"][1]
         for row in counterparts(library):
             assert all(name in text for name in row.names)
-            assert row.construction in text
+            assert migration_pages.shown_code(row) in text
             assert row.reason in text
     pinned = (ROOT / "constraints.txt").read_text()
     assert f"pytorch-metric-learning=={migration_pages.VERSIONS['pytorch-metric-learning']}\n" in pinned
 
 
+def test_what_stands_in_a_loop_runs_here_in_its_order():
+    code = re.search(r"```python\n(.*?)```", migration_pages.VARIABLES, flags=re.DOTALL)[1]
+    names = {}
+    exec(code, names)
+    text = migration_pages.migration_pages()["migrating/pytorch-metric-learning.md"][1]
+    for theirs, (ours, why) in migration_pages.LOOP.items():
+        assert f"| `{theirs}` | `{ours}`" in text
+        assert why in text
+        if "parameters()" in ours:
+            names["objective"] = em.objective("arcface", classes=names["classes"], dim=names["dim"])
+        exec(ours, names)
+    assert "## In the loop" not in migration_pages.migration_pages()["migrating/open-metric-learning.md"][1]
+    assert "seed=35" not in text
+    assert "em.objective('manifold', classes=classes, dim=dim, proxies=4)" in text
+
+
 def test_tables_of_migration_have_heads_wrap_and_put_the_reason_below_the_code():
-    page = migration_pages.migration_pages()["migrating/pytorch-metric-learning.md"][1]
+    page = migration_pages.migration_pages()["migrating/pytorch-metric-learning.md"][1].partition("## Losses")[2]
     assert page.count('<div class="migration" markdown>') == page.count("| theirs | here, and why | verdict |") == 12
     assert "temperature=0.5)`<br>Squared distances of unit vectors" in page
     assert all(line.count("|") == 4 for line in page.splitlines() if line.startswith("|"))
@@ -135,6 +243,10 @@ def test_the_home_page_draws_in_the_colours_of_the_theme():
     assert drawn.count("<svg") == 2
     assert drawn.count("<circle") == 26
     assert "#" not in drawn
+    ElementTree.fromstring(f"<div>{drawn}</div>")
+    ticks = [float(x) for x in re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle">[+−]?\d+<', drawn)]
+    assert len(ticks) == 12
+    assert [right - left for left, right in pairwise(ticks[:6])] == pytest.approx([50.6] * 5, abs=0.15)
     assert "images/home.png" in (ROOT / "README.md").read_text()
 
 
@@ -181,6 +293,18 @@ def test_the_reference_has_every_constructor_with_its_options():
     losses = pages["reference/constructors/losses.md"][1]
     assert "em.losses.triplet(\n    *,\n    margin: float | None = None,\n" in losses
     assert losses.count("gather: bool = False") == 1
+
+
+@pytest.mark.parametrize("kind", constructor_pages.CONSTRUCTORS)
+def test_signatures_of_constructors_are_whole(kind):
+    """Each is Python: its brackets close, and it says what is made."""
+    page = constructor_pages.constructor_page(kind)
+    blocks = re.findall(r"```python\n(em\..*?)\n```", page, flags=re.DOTALL)
+    signatures = [text for block in blocks for text in block.split("\n\n")]
+    assert len(signatures) >= len(dir(getattr(em, kind)))
+    for text in signatures:
+        shown = text.removeprefix(f"em.{kind}.").replace("    ...,\n", "    more: object,\n")
+        assert ast.parse(f"def {shown}: ...").body[0].returns is not None
 
 
 def test_continued_lines_of_a_column_stay_with_their_name():
@@ -231,6 +355,8 @@ def test_notebooks_are_pages_with_text_and_code_to_download():
     title, text = pages["notebooks/threshold_consistency.md"]
     assert title == "Does one threshold treat all classes alike?"
     assert "```python\nother = run.embed(" in text
+    assert "```text\nAt FAR 0.01:\n" in text
+    assert text.count('src="data:image/png;base64,') == 1
     assert "(threshold_consistency.ipynb){ .md-button download=" in text
     assert site_name("docs/notebooks/threshold_consistency.ipynb") in pages
 

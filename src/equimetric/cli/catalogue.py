@@ -61,7 +61,8 @@ def summarize_method(
 ) -> MethodSummary:
     """A recipe with what it inherits from its parts, as `equimetric.objectives.recipe.Recipe` does."""
     own_options = recipe.get("options") or {}
-    papers = dict.fromkeys(paper for part in (loss, selection) if (paper := part.keywords.get("paper")))
+    named = [part.keywords.get("paper") or "" for part in (loss, selection)]
+    papers = dict.fromkeys(paper for names in named for paper in names.split("; ") if paper)
     options = {**references.options, **selection.options, **loss.options, **own_options}
     ranges, reference_ranges, selection_ranges = (
         part.keywords.get("search", {}) for part in (loss, references, selection)

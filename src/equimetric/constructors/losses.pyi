@@ -83,7 +83,7 @@ def adaface(
 ) -> Objective:
     r"""AdaFace: class weights of unit length, embeddings of any.
 
-    Classify by angle, with a larger angular margin for large embedding norms and a larger cosine margin for small.
+    Classify by angle, with a larger angular margin for small embedding norms and a larger cosine margin for large.
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos(θ_y − m q) − m − m q), the angle kept
     in (0, π), q = h (‖x‖ − μ)/(σ + 0.001), cut to [−1, 1], a constant. μ and σ are the mean and the deviation of the
@@ -910,7 +910,7 @@ def dynamic_soft_margin(
 ) -> Objective:
     r"""Dynamic soft margin: of each anchor its farthest positive and closest negative, as the paper draws them.
 
-    Weigh each triple by the fraction of triples that violate less; there is no margin to choose.
+    Weigh each triplet by the fraction of triplets that violate less; there is no margin to choose.
 
     L = mean_{(a,p,n)} F(v) · v, v = s_an − s_ap the violation, F the cumulative distribution of v: a constant, from a
     histogram with `nodes` nodes between −2 and 2 that keeps 1 − `momentum` of its past in every training step. The
@@ -1427,16 +1427,17 @@ def hier(
 ) -> Objective:
     r"""Draw related samples below a common ancestor that a less related one does not share; add it to any objective.
 
-    L = mean_{i,j,k} 1[ρ ≠ ϱ] ([d(i,ρ) − d(i,ϱ) + m]₊ + [d(j,ρ) − d(j,ϱ) + m]₊ + [d(k,ϱ) − d(k,ρ) + m]₊) + the same of
-    the proxies among themselves, m = margin, d the distance in the Poincaré ball of curvature −c,
+    L = ℓ(X) + ℓ(P), over the samples and over the proxies among themselves, m = margin,
+    ℓ = mean_{i,j,k} 1[ρ ≠ ϱ] ([d(i,ρ) − d(i,ϱ) + m]₊ + [d(j,ρ) − d(j,ϱ) + m]₊ + [d(k,ϱ) − d(k,ρ) + m]₊), with d the
+    distance in the Poincaré ball of curvature −c,
     d(u,v) = 2/√c · asinh(√c ‖u − v‖ / √((1 − c‖u‖²)(1 − c‖v‖²))), into which embeddings and `proxies` proxies, cut to
     the length clip_r, are mapped by u = tanh(√c‖x‖) x / (√c‖x‖). i is any sample; j one of its reciprocal neighbours,
     each among the `topk` nearest samples of the other, where those of its own class come first; k any other sample;
-    `per_anchor` such triples are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
+    `per_anchor` such triplets are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
     the largest −max(d(i,·), d(j,·))/tau + g, g drawn from Gumbel's distribution, and ϱ, that of all three, is the same
     with max(d(i,·), d(j,·), d(k,·)); gradients pass as if the choice were the softmax of these numbers.
-    A triple counts as often as its sample i, and j and k are drawn in proportion to their weights.
-    With `riemannian`, gradients by points of the ball are multiplied by (1 − c‖u‖²)²/4, as its metric demands.
+    A triplet counts as often as its sample i, and j and k are drawn in proportion to their weights.
+    With `riemannian` the gradient of a point u of the ball is multiplied by (1 − c‖u‖²)²/4, as its metric demands.
     """
 
 def hierarchical_triplet(
@@ -2077,8 +2078,8 @@ def manifold(
 
     S = e^{2[cos]₊} between all samples and `proxies` proxies, 0 with themselves; S̄ = D^{−½} S D^{−½}, D the row sums;
     F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that continues with probability `alpha`.
-    L = ℓ(F) + `context` · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}) over the proxies k
-    of other meta-classes with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
+    L = ℓ(F) + context · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}), k a proxy
+    of another meta-class with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
     0 … classes − 1 are grouped into meta-classes at random, of sizes as equal as possible, by `seed`. A walk passes a
     sample of weight w as if it were w nodes, between which it does not go.
     """
@@ -2108,10 +2109,10 @@ def margin(
     Contrastive loss around a learned boundary β, with a margin α on either side.
 
     ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
-    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class + β⁽img⁾ of image i, the last two where `beta_class` and `beta_img` give their
-    number, to start from 0, or the values to start from;
-    L = (Σ ℓ + ν Σ β) / (number of terms above zero).
-    Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
+    β_i = b + b_{y_i} + b^i, where b starts from `beta`; offsets b_y of the classes and b^i of the images exist where
+    `beta_class` and `beta_img` give their number, to start from 0, or the values to start from;
+    L = (Σ ℓ + ν Σ β) / n, n the number of terms above zero.
+    Over pairs Σβ takes every ordered pair once; over triplets every triplet adds a positive term, a negative term and
     one β of its anchor.
     """
 
@@ -2202,10 +2203,10 @@ def margin_class(
     Contrastive loss around a learned boundary β, with a margin α on either side.
 
     ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
-    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class + β⁽img⁾ of image i, the last two where `beta_class` and `beta_img` give their
-    number, to start from 0, or the values to start from;
-    L = (Σ ℓ + ν Σ β) / (number of terms above zero).
-    Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
+    β_i = b + b_{y_i} + b^i, where b starts from `beta`; offsets b_y of the classes and b^i of the images exist where
+    `beta_class` and `beta_img` give their number, to start from 0, or the values to start from;
+    L = (Σ ℓ + ν Σ β) / n, n the number of terms above zero.
+    Over pairs Σβ takes every ordered pair once; over triplets every triplet adds a positive term, a negative term and
     one β of its anchor.
     """
 
@@ -2291,10 +2292,10 @@ def margin_loss(
     r"""Contrastive loss around a learned boundary β, with a margin α on either side.
 
     ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
-    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class + β⁽img⁾ of image i, the last two where `beta_class` and `beta_img` give their
-    number, to start from 0, or the values to start from;
-    L = (Σ ℓ + ν Σ β) / (number of terms above zero).
-    Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
+    β_i = b + b_{y_i} + b^i, where b starts from `beta`; offsets b_y of the classes and b^i of the images exist where
+    `beta_class` and `beta_img` give their number, to start from 0, or the values to start from;
+    L = (Σ ℓ + ν Σ β) / n, n the number of terms above zero.
+    Over pairs Σβ takes every ordered pair once; over triplets every triplet adds a positive term, a negative term and
     one β of its anchor.
     """
 
@@ -2793,10 +2794,10 @@ def pads(
     r"""Contrastive loss around a learned boundary β, with a margin α on either side.
 
     ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
-    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class + β⁽img⁾ of image i, the last two where `beta_class` and `beta_img` give their
-    number, to start from 0, or the values to start from;
-    L = (Σ ℓ + ν Σ β) / (number of terms above zero).
-    Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
+    β_i = b + b_{y_i} + b^i, where b starts from `beta`; offsets b_y of the classes and b^i of the images exist where
+    `beta_class` and `beta_img` give their number, to start from 0, or the values to start from;
+    L = (Σ ℓ + ν Σ β) / n, n the number of terms above zero.
+    Over pairs Σβ takes every ordered pair once; over triplets every triplet adds a positive term, a negative term and
     one β of its anchor.
     """
 
@@ -3082,8 +3083,8 @@ def proxy_nca(
     r"""Neighbourhood component analysis against class proxies.
 
     L = mean_i { d_{i,y_i} + log Σ_{c≠y_i} e^{−d_ic} }, d = ‖m x̂ − m' p̂‖² / temperature, m = embedding_multiplier,
-    m' = proxy_multiplier (= m unless given). The positive is not in the denominator, so the value may be negative;
-    `positive_in_denominator=True` is the form of ProxyNCA++.
+    m' = proxy_multiplier, equal to m unless given. The positive is not in the denominator, so the value may be
+    negative; `positive_in_denominator=True` is the form of ProxyNCA++.
     """
 
 @overload
@@ -3143,8 +3144,8 @@ def proxy_nca_plus_plus(
     Neighbourhood component analysis against class proxies.
 
     L = mean_i { d_{i,y_i} + log Σ_{c≠y_i} e^{−d_ic} }, d = ‖m x̂ − m' p̂‖² / temperature, m = embedding_multiplier,
-    m' = proxy_multiplier (= m unless given). The positive is not in the denominator, so the value may be negative;
-    `positive_in_denominator=True` is the form of ProxyNCA++.
+    m' = proxy_multiplier, equal to m unless given. The positive is not in the denominator, so the value may be
+    negative; `positive_in_denominator=True` is the form of ProxyNCA++.
     """
 
 @overload
@@ -3318,10 +3319,10 @@ def r_margin(
     Contrastive loss around a learned boundary β, with a margin α on either side.
 
     ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
-    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class + β⁽img⁾ of image i, the last two where `beta_class` and `beta_img` give their
-    number, to start from 0, or the values to start from;
-    L = (Σ ℓ + ν Σ β) / (number of terms above zero).
-    Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
+    β_i = b + b_{y_i} + b^i, where b starts from `beta`; offsets b_y of the classes and b^i of the images exist where
+    `beta_class` and `beta_img` give their number, to start from 0, or the values to start from;
+    L = (Σ ℓ + ν Σ β) / n, n the number of terms above zero.
+    Over pairs Σβ takes every ordered pair once; over triplets every triplet adds a positive term, a negative term and
     one β of its anchor.
     """
 
@@ -4182,9 +4183,9 @@ def softtriple(
 
     A smoothed triplet loss over class centres, without sampling triplets.
 
-    L = mean_i −log softmax(la · (S_i − delta · onehot(y_i)))_{y_i} + tau · R, with S_ic = Σ_k q_k x_i·w_ck and
-    q = softmax_k(x_i·w_ck / gamma). S and the regulariser R, which draws the centres of a class together, come from the
-    references: `per_class` centres with pool='soft', `gamma` and `tau`. With one centre it is CosFace.
+    L = mean_i −log softmax(la · (S_i − delta · onehot(y_i)))_{y_i} + τ R, with S_ic = Σ_k q_k x_i·w_ck and
+    q = softmax_k(x_i·w_ck / γ). S and the regulariser R, which draws the centres of a class together, come from the
+    references: `per_class` centres with pool='soft', γ = `gamma` and τ = `tau`. With one centre it is CosFace.
     """
 
 @overload
@@ -4298,10 +4299,10 @@ def structured_clustering(
 ) -> Objective:
     r"""Penalize a wrong clustering around K medoids that scores above the true one, K the number of classes.
 
-    L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, nearest medoids) with the
-    geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
-    greedily and then by `pam_iters` sweeps of swaps. Medoids and Δ are constants to the gradient. Sums over i and
-    the counts in Δ are by the weights of samples; one of weight 0 is no medoid. After t training steps γ is
+    L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, ŷ) with ŷ the nearest
+    medoids and the geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum
+    is sought greedily and then by `pam_iters` sweeps of swaps. Medoids and Δ are constants to the gradient. Sums over i
+    and the counts in Δ are by the weights of samples; one of weight 0 is no medoid. After t training steps γ is
     gamma · decay^⌊t / decay_steps⌋.
     """
 
@@ -4528,8 +4529,8 @@ def triplet(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload
@@ -4607,8 +4608,8 @@ def triplet_batch_hard(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload
@@ -4686,8 +4687,8 @@ def triplet_facenet(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload
@@ -4765,8 +4766,8 @@ def triplet_semihard(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
 
 @overload
@@ -5016,7 +5017,7 @@ def weighted(
     r"""Push negatives and pull positives with weights given by a function of the pairs.
 
     L = 1/B Σ_i { Σ_{k∈N_i} w_ik s_ik − Σ_{j∈P_i} w_ij s_ij }, w held constant. With the weights
-    w_ij = ∓B ∂H/∂s_ij of another loss H (− for positives) it has the gradient of H: see `equimetric.pair_weights`.
+    w_ij = ∓B ∂H/∂s_ij of another loss H, − for positives, it has the gradient of H: see `equimetric.pair_weights`.
     """
 
 @overload

@@ -7,16 +7,16 @@ from torch.nn.modules.module import Module
 from typing import Literal
 
 def all() -> Module:
-    r"""Every pair, and so every triple."""
+    r"""Every pair, and so every triplet."""
 
 def all_triplets() -> Module:
-    r"""Every triple; a loss of pairs then counts a pair as often as it occurs in one."""
+    r"""Every triplet; a loss of pairs then counts a pair as often as it occurs in one."""
 
 def angular(
     *,
     angle_deg: Acute = 20.0,
 ) -> Module:
-    r"""Triples whose angle at the negative is wider than a bound.
+    r"""Triplets whose angle at the negative is wider than a bound.
 
     tan α = ‖x_a − x_p‖ / (2 ‖x_n − c‖) > tan(angle_deg), c = (x_a + x_p) / 2 of the unit vectors;
     4 ‖x_n − c‖² = 2 d²_an + 2 d²_pn − d²_ap, so that distances are enough.
@@ -45,9 +45,9 @@ def curriculum_triplets(
     end: tuple[float, float] = (0.0, 1.0),
     curriculum_steps: PositiveInt = 1000,
 ) -> Module:
-    r"""Keep triples of a difficulty that changes over training: the larger s_an − s_ap, the harder.
+    r"""Keep triplets of a difficulty that changes over training: the larger s_an − s_ap, the harder.
 
-    Of all triples of the batch in order of difficulty those between two shares are kept: the band `start` at step 0,
+    Of all triplets of the batch in order of difficulty those between two shares are kept: the band `start` at step 0,
     `end` from step `curriculum_steps` on, and in between in proportion to the step. (0.0, 1.0) keeps all.
     `Objective.set_step` sets the step.
     """
@@ -104,7 +104,7 @@ def gist(
     """
 
 def hard() -> Module:
-    r"""Triples whose negative is at least as close as the positive: s_an ≥ s_ap."""
+    r"""Triplets whose negative is at least as close as the positive: s_an ≥ s_ap."""
 
 def hdc(
     *,
@@ -143,7 +143,7 @@ def pads(
     over the bins centred in mu ± half_width, and almost 0 elsewhere; `set_distribution` and `adapt` change it.
     With `include_pos` the candidates include the anchor's own class and the anchor itself, so positives are now and
     then pushed away; with `include_same` the anchor may be its own positive. Both regularise, as the paper has it. A
-    triple's negative is never its positive. Draws from torch's global generator unless one is given.
+    triplet's negative is never its positive. Draws from torch's global generator unless one is given.
     """
 
 def pair_margin(
@@ -182,7 +182,7 @@ def semihard(
     *,
     margin: NonNegativeFloat | None = None,
 ) -> Module:
-    r"""Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
+    r"""Triplets whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
 
     The margin is by default 0.05, or 0.2 of squared distances.
     """
@@ -194,9 +194,9 @@ def spectral_switch(
     upper: PositiveFloat = 1.4,
     generator: Generator | None = None,
 ) -> Module:
-    r"""Distance-weighted triples, but with some probability an anchor's own positives are pushed away.
+    r"""Distance-weighted triplets, but with some probability an anchor's own positives are pushed away.
 
-    With probability `p_switch` per anchor a its triples are (a, a, j) for each j of its own class: the positive is
+    With probability `p_switch` per anchor a its triplets are (a, a, j) for each j of its own class: the positive is
     the anchor itself, the negative a sample of the anchor's class. All other anchors have one negative, drawn by
     distance, for each of their positives. The spread within classes keeps the spectrum of the embedding flat.
     The paper's p_switch is 0.4 on CUB, 0.35 on Cars and 0.15 on SOP. Draws from torch's global generator unless one
@@ -204,7 +204,7 @@ def spectral_switch(
     """
 
 def triplet_rows() -> Module:
-    r"""Rows 3k, 3k + 1 and 3k + 2 of the batch are an anchor, its positive and its negative; no other triple counts."""
+    r"""Rows 3k, 3k + 1 and 3k + 2 of the batch are an anchor, its positive and its negative; no other triplet counts."""
 
 def uniform_histogram(
     *,
@@ -224,13 +224,13 @@ def violating(
     *,
     margin: float | None = None,
 ) -> Module:
-    r"""Triples that violate the margin, by default 0.05, or 0.2 of squared distances: s_an − s_ap > −margin."""
+    r"""Triplets that violate the margin, by default 0.05, or 0.2 of squared distances: s_an − s_ap > −margin."""
 
 def vthm(
     *,
     epsilon: float = 0.1,
 ) -> Module:
-    r"""Keep pairs of valid triples: a positive farther than the closest negative less λ, and the negatives alike.
+    r"""Keep pairs of valid triplets: a positive farther than the closest negative less λ, and the negatives alike.
 
     Positives with s_ij < max_{k∈N_i} s_ik + λ, negatives with s_ik > min_{j∈P_i} s_ij − λ, λ = `epsilon`: it is
     `multi_similarity`.

@@ -27,7 +27,7 @@ EPS = 1e-3
     exempt={"finite differences": "the quality follows from the length but counts as a constant"},
 )
 class AdaFace(nn.Module):
-    """Classify by angle, with a larger angular margin for large embedding norms and a larger cosine margin for small.
+    """Classify by angle, with a larger angular margin for small embedding norms and a larger cosine margin for large.
 
     L = mean_i −log softmax(z_i)_{y_i}, z_c = scale · cos θ_c, z_y = scale · (cos(θ_y − m q) − m − m q), the angle kept
     in (0, π), q = h (‖x‖ − μ)/(σ + 0.001), cut to [−1, 1], a constant. μ and σ are the mean and the deviation of the

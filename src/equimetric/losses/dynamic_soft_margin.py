@@ -1,4 +1,4 @@
-"""Dynamic soft margin: a triple counts by its rank among the triples seen so far."""
+"""Dynamic soft margin: a triplet counts by its rank among the triplets seen so far."""
 
 from typing import Annotated
 
@@ -28,11 +28,11 @@ ROUNDING = 1e-4
     search={"momentum": LogUniform(0.001, 0.1)},
     exempt={
         "finite differences": "the weights follow from the violations but count as constants",
-        "static shapes": "the triples are listed",
+        "static shapes": "the triplets are listed",
     },
 )
 class DynamicSoftMargin(nn.Module):
-    """Weigh each triple by the fraction of triples that violate less; there is no margin to choose.
+    """Weigh each triplet by the fraction of triplets that violate less; there is no margin to choose.
 
     L = mean_{(a,p,n)} F(v) · v, v = s_an − s_ap the violation, F the cumulative distribution of v: a constant, from a
     histogram with `nodes` nodes between −2 and 2 that keeps 1 − `momentum` of its past in every training step. The
@@ -47,7 +47,7 @@ class DynamicSoftMargin(nn.Module):
         self.register_buffer("histogram", torch.zeros(nodes))
 
     def forward(self, selected: Pairs | Triplets | TripletBand) -> Tensor:
-        """The loss of triples."""
+        """The loss of triplets."""
         band = TripletBand(selected) if isinstance(selected, Pairs) else selected
         triplets = band.triplets() if isinstance(band, TripletBand) else band
         violation = triplets.violation()
@@ -63,7 +63,7 @@ class DynamicSoftMargin(nn.Module):
         return ops.mean(probs * violation, all_terms, triplets.weight, rows=triplets.anchor)
 
     def update(self, index: Tensor, weight: Tensor | None) -> Tensor:
-        """(nodes,) the share of triples at each node, these included; kept where this is a training step."""
+        """(nodes,) the share of triplets at each node, these included; kept where this is a training step."""
         all_terms = torch.ones_like(index, dtype=torch.bool)[None]
         row = Pairs(index[None], all_terms, ~all_terms, None if weight is None else weight[None])
         counts = ops.special.soft_histograms(row, row.similarity, self.nodes)[0][0]
@@ -75,7 +75,7 @@ class DynamicSoftMargin(nn.Module):
 
 
 def triple_counts(triplets: Triplets) -> Tensor | None:
-    """(T,) how often each triple counts, its anchor included; None where all count once."""
+    """(T,) how often each triplet counts, its anchor included; None where all count once."""
     queries = triplets.pairs.query_weight
     if queries is None:
         return triplets.weight

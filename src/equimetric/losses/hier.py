@@ -25,23 +25,24 @@ from equimetric.search_space import LogUniform, Uniform
         "monotone": "compares distances to the proxies of a hierarchy, not pairs",
         **dict.fromkeys(
             ("permutation", "multiplicity", "finite differences", "parameter differences", "static shapes"),
-            "draws triples and proxies at random",
+            "draws triplets and proxies at random",
         ),
     },
 )
 class HierarchicalRegulariser(nn.Module):
     """Draw related samples below a common ancestor that a less related one does not share; add it to any objective.
 
-    L = mean_{i,j,k} 1[ρ ≠ ϱ] ([d(i,ρ) − d(i,ϱ) + m]₊ + [d(j,ρ) − d(j,ϱ) + m]₊ + [d(k,ϱ) − d(k,ρ) + m]₊) + the same of
-    the proxies among themselves, m = margin, d the distance in the Poincaré ball of curvature −c,
+    L = ℓ(X) + ℓ(P), over the samples and over the proxies among themselves, m = margin,
+    ℓ = mean_{i,j,k} 1[ρ ≠ ϱ] ([d(i,ρ) − d(i,ϱ) + m]₊ + [d(j,ρ) − d(j,ϱ) + m]₊ + [d(k,ϱ) − d(k,ρ) + m]₊), with d the
+    distance in the Poincaré ball of curvature −c,
     d(u,v) = 2/√c · asinh(√c ‖u − v‖ / √((1 − c‖u‖²)(1 − c‖v‖²))), into which embeddings and `proxies` proxies, cut to
     the length clip_r, are mapped by u = tanh(√c‖x‖) x / (√c‖x‖). i is any sample; j one of its reciprocal neighbours,
     each among the `topk` nearest samples of the other, where those of its own class come first; k any other sample;
-    `per_anchor` such triples are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
+    `per_anchor` such triplets are drawn for each i. ρ, the lowest common ancestor of i and j, is the proxy with
     the largest −max(d(i,·), d(j,·))/tau + g, g drawn from Gumbel's distribution, and ϱ, that of all three, is the same
     with max(d(i,·), d(j,·), d(k,·)); gradients pass as if the choice were the softmax of these numbers.
-    A triple counts as often as its sample i, and j and k are drawn in proportion to their weights.
-    With `riemannian`, gradients by points of the ball are multiplied by (1 − c‖u‖²)²/4, as its metric demands.
+    A triplet counts as often as its sample i, and j and k are drawn in proportion to their weights.
+    With `riemannian` the gradient of a point u of the ball is multiplied by (1 − c‖u‖²)²/4, as its metric demands.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class HierarchicalRegulariser(nn.Module):
         return ops.special.hyperbolic_distance(points, others, self.c, self.clip_r)
 
     def hierarchy_loss(self, to_proxies: Tensor, closeness: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The mean over drawn triples of (N, M) distances to the proxies, related by (N, N) closeness."""
+        """The mean over drawn triplets of (N, M) distances to the proxies, related by (N, N) closeness."""
         counts = torch.ones_like(closeness[:, 0]) if weight is None else weight.to(closeness)
         triples = self.draw_triples(closeness, counts)
         if not triples.shape[1]:
@@ -104,7 +105,7 @@ class HierarchicalRegulariser(nn.Module):
         return total / count.sum()
 
     def draw_triples(self, closeness: Tensor, counts: Tensor) -> Tensor:
-        """(3, T) rows i, j and k, `per_anchor` triples for each sample that has reciprocal neighbours and others.
+        """(3, T) rows i, j and k, `per_anchor` triplets for each sample that has reciprocal neighbours and others.
 
         Sample i is present (N,) `counts` times.
         """

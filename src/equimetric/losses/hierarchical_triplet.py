@@ -1,4 +1,4 @@
-"""Hierarchical triplet loss: the margin of a triple grows with the distance of its classes in a tree."""
+"""Hierarchical triplet loss: the margin of a triplet grows with the distance of its classes in a tree."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -121,7 +121,7 @@ class HierarchicalTriplet(nn.Module):
         return margins.to(pairs.similarity)
 
     def forward(self, pairs: Pairs) -> Tensor:
-        """The loss of all triples."""
+        """The loss of all triplets."""
         # A margin per anchor and negative is a shift of that negative's similarity.
         shifted = torch.where(pairs.negative, pairs.similarity + self.margins(pairs), pairs.similarity)
         return ops.triplet_sum(pairs.replace(similarity=shifted), 0.0, reduction="mean") / 2

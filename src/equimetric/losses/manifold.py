@@ -33,8 +33,8 @@ class ManifoldSimilarity(nn.Module):
 
     S = e^{2[cos]₊} between all samples and `proxies` proxies, 0 with themselves; S̄ = D^{−½} S D^{−½}, D the row sums;
     F = (1 − α)(I − αS̄)^{−1}, the limit of a random walk that continues with probability `alpha`.
-    L = ℓ(F) + `context` · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}) over the proxies k
-    of other meta-classes with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
+    L = ℓ(F) + context · ℓ(C), C the cosines of the rows of F; ℓ(A) = mean_i log(1 + Σ_k e^{a_ik}), k a proxy
+    of another meta-class with a_ik = A_ik − A_im + margin ≥ 0, m the proxy of the sample's meta-class. The classes
     0 … classes − 1 are grouped into meta-classes at random, of sizes as equal as possible, by `seed`. A walk passes a
     sample of weight w as if it were w nodes, between which it does not go.
     """

@@ -39,10 +39,10 @@ class MarginLoss(nn.Module):
     """Contrastive loss around a learned boundary β, with a margin α on either side.
 
     ℓ_ij = [α + Y_ij (d_ij − β_i)]₊, Y = +1 for positives, −1 for negatives;
-    β_i = β⁽⁰⁾ + β⁽class⁾ of i's class + β⁽img⁾ of image i, the last two where `beta_class` and `beta_img` give their
-    number, to start from 0, or the values to start from;
-    L = (Σ ℓ + ν Σ β) / (number of terms above zero).
-    Over pairs Σβ takes every ordered pair once; over triples every triple adds a positive term, a negative term and
+    β_i = b + b_{y_i} + b^i, where b starts from `beta`; offsets b_y of the classes and b^i of the images exist where
+    `beta_class` and `beta_img` give their number, to start from 0, or the values to start from;
+    L = (Σ ℓ + ν Σ β) / n, n the number of terms above zero.
+    Over pairs Σβ takes every ordered pair once; over triplets every triplet adds a positive term, a negative term and
     one β of its anchor.
     """
 
@@ -79,7 +79,7 @@ class MarginLoss(nn.Module):
         return beta[:, None]
 
     def forward(self, selected: Pairs | Triplets | TripletBand) -> Tensor:
-        """The loss of pairs or triples."""
+        """The loss of pairs or triplets."""
         if isinstance(selected, Triplets):
             return self.compute_listed(selected)
         from_triplets = isinstance(selected, TripletBand)
@@ -96,7 +96,7 @@ class MarginLoss(nn.Module):
         return ops.special.ratio(value, ops.special.count(active, pairs.weight, value.dtype))
 
     def compute_listed(self, triplets: Triplets) -> Tensor:
-        """The loss of listed triples, whose positive or negative may be the anchor itself."""
+        """The loss of listed triplets, whose positive or negative may be the anchor itself."""
         distance, beta = triplets.pairs.distance(), self.boundary(triplets.pairs)[triplets.anchor, 0]
         pull = (self.alpha + distance[triplets.anchor, triplets.positive] - beta).relu()
         push = (self.alpha - distance[triplets.anchor, triplets.negative] + beta).relu()

@@ -32,8 +32,8 @@ def proxy_nca(
     """Neighbourhood component analysis against class proxies.
 
     L = mean_i { d_{i,y_i} + log Σ_{c≠y_i} e^{−d_ic} }, d = ‖m x̂ − m' p̂‖² / temperature, m = embedding_multiplier,
-    m' = proxy_multiplier (= m unless given). The positive is not in the denominator, so the value may be negative;
-    `positive_in_denominator=True` is the form of ProxyNCA++.
+    m' = proxy_multiplier, equal to m unless given. The positive is not in the denominator, so the value may be
+    negative; `positive_in_denominator=True` is the form of ProxyNCA++.
     """
     m = embedding_multiplier
     n = embedding_multiplier if proxy_multiplier is None else proxy_multiplier

@@ -23,8 +23,8 @@ def softtriple(
 ) -> Tensor:
     """A smoothed triplet loss over class centres, without sampling triplets.
 
-    L = mean_i −log softmax(la · (S_i − delta · onehot(y_i)))_{y_i} + tau · R, with S_ic = Σ_k q_k x_i·w_ck and
-    q = softmax_k(x_i·w_ck / gamma). S and the regulariser R, which draws the centres of a class together, come from the
-    references: `per_class` centres with pool='soft', `gamma` and `tau`. With one centre it is CosFace.
+    L = mean_i −log softmax(la · (S_i − delta · onehot(y_i)))_{y_i} + τ R, with S_ic = Σ_k q_k x_i·w_ck and
+    q = softmax_k(x_i·w_ck / γ). S and the regulariser R, which draws the centres of a class together, come from the
+    references: `per_class` centres with pool='soft', γ = `gamma` and τ = `tau`. With one centre it is CosFace.
     """
     return cosface(pairs, margin=delta, scale=la, reduction=reduction)

@@ -32,10 +32,10 @@ from equimetric.search_space import LogUniform, Uniform
 class StructuredClustering(Scheduled):
     """Penalize a wrong clustering around K medoids that scores above the true one, K the number of classes.
 
-    L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, nearest medoids) with the
-    geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum is sought
-    greedily and then by `pam_iters` sweeps of swaps. Medoids and Δ are constants to the gradient. Sums over i and
-    the counts in Δ are by the weights of samples; one of weight 0 is no medoid. After t training steps γ is
+    L = [max_{|S|=K} {F(S) + γ Δ(S)} − F̃]₊, F(S) = −Σ_i min_{c∈S} d_ic, Δ = 1 − NMI(y, ŷ) with ŷ the nearest
+    medoids and the geometric mean of the entropies, F̃ = Σ_classes max_{c in class} −Σ_{i in class} d_ic. The maximum
+    is sought greedily and then by `pam_iters` sweeps of swaps. Medoids and Δ are constants to the gradient. Sums over i
+    and the counts in Δ are by the weights of samples; one of weight 0 is no medoid. After t training steps γ is
     gamma · decay^⌊t / decay_steps⌋.
     """
 

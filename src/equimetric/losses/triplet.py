@@ -1,4 +1,4 @@
-"""Triplet loss over all triples, a band of them, or a list."""
+"""Triplet loss over all triplets, a band of them, or a list."""
 
 from torch import Tensor
 
@@ -14,7 +14,8 @@ from equimetric.search_space import Uniform
     title="Triplet",
     family="ranking",
     separable={"swap": False},
-    paper="Schroff, Kalenichenko, Philbin: FaceNet (2015); Hermans, Beyer, Leibe: In defense of triplet loss (2017)",
+    paper="Schroff, Kalenichenko, Philbin: FaceNet (2015);"
+    " Hermans, Beyer, Leibe: In defense of the triplet loss (2017)",
     geometry=("euclidean", "sqeuclidean", "cosine", "dot"),
     takes="triplets",
     aliases={"mining": "selection", "distance": "geometry"},
@@ -37,8 +38,8 @@ def triplet(
     v = max(s_an, s_pn) − s_ap; it needs the batch as its own references.
     Unless given, the margin is 0.05, 0.2 of squared distances, and 0 for the soft form.
     R = 'nonzero', 'mean', 'sum', 'batch' (the sum / number of queries), 'valid' (the sum / number of queries that have
-    triples) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triples per
-    anchor, 'mean' over listed triples.
+    triplets) or 'none' (every term, in order of anchor, positive, negative); by default 'nonzero' over many triplets
+    per anchor, 'mean' over listed triplets.
     """
     pairs = selected if isinstance(selected, Pairs) else selected.pairs
     if swap:

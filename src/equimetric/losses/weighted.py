@@ -28,7 +28,7 @@ def weighted(pairs: Pairs, *, weights: Callable[[Pairs], Tensor] = equal_weight)
     """Push negatives and pull positives with weights given by a function of the pairs.
 
     L = 1/B Σ_i { Σ_{k∈N_i} w_ik s_ik − Σ_{j∈P_i} w_ij s_ij }, w held constant. With the weights
-    w_ij = ∓B ∂H/∂s_ij of another loss H (− for positives) it has the gradient of H: see `equimetric.pair_weights`.
+    w_ij = ∓B ∂H/∂s_ij of another loss H, − for positives, it has the gradient of H: see `equimetric.pair_weights`.
     """
     with torch.no_grad():
         weight = weights(pairs)

@@ -93,7 +93,7 @@ class Recipe:
         if self.source:
             return self.source
         loss, selection, _ = self.parts()
-        papers = dict.fromkeys(part.paper for part in (loss, selection) if part.paper)
+        papers = dict.fromkeys(paper for part in (loss, selection) for paper in part.paper.split("; ") if paper)
         return "; ".join(papers)
 
     @property

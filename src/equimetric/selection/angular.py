@@ -1,4 +1,4 @@
-"""Triples by the angle at their negative, as the angular loss sees it."""
+"""Triplets by the angle at their negative, as the angular loss sees it."""
 
 from math import radians, tan
 
@@ -17,10 +17,10 @@ from equimetric.search_space import Uniform
     paper="Wang, Zhou, Wen, Liu, Lin: Deep metric learning with angular loss (2017)",
     search={"angle_deg": Uniform(10.0, 55.0)},
     separable=False,
-    exempt={"static shapes": "the triples are listed"},
+    exempt={"static shapes": "the triplets are listed"},
 )
 def wide_angles(pairs: Pairs, *, angle_deg: Acute = 20.0) -> Triplets:
-    """Triples whose angle at the negative is wider than a bound.
+    """Triplets whose angle at the negative is wider than a bound.
 
     tan α = ‖x_a − x_p‖ / (2 ‖x_n − c‖) > tan(angle_deg), c = (x_a + x_p) / 2 of the unit vectors;
     4 ‖x_n − c‖² = 2 d²_an + 2 d²_pn − d²_ap, so that distances are enough.

@@ -1,4 +1,4 @@
-"""All triples, or those in a band of violations: violating, hard, semi-hard."""
+"""All triplets, or those in a band of violations: violating, hard, semi-hard."""
 
 from equimetric.components import selection
 from equimetric.option_values import NonNegativeFloat
@@ -8,13 +8,13 @@ from equimetric.search_space import Uniform
 
 @selection("all", paper="")
 def all_pairs(pairs: Pairs) -> Pairs:
-    """Every pair, and so every triple."""
+    """Every pair, and so every triplet."""
     return pairs
 
 
 @selection("all_triplets", paper="")
 def all_triplets(pairs: Pairs) -> TripletBand:
-    """Every triple; a loss of pairs then counts a pair as often as it occurs in one."""
+    """Every triplet; a loss of pairs then counts a pair as often as it occurs in one."""
     return TripletBand(pairs)
 
 
@@ -24,7 +24,7 @@ def all_triplets(pairs: Pairs) -> TripletBand:
     known_as=("TripletMarginMiner",),
 )
 def violating(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
-    """Triples that violate the margin, by default 0.05, or 0.2 of squared distances: s_an − s_ap > −margin."""
+    """Triplets that violate the margin, by default 0.05, or 0.2 of squared distances: s_an − s_ap > −margin."""
     return TripletBand(pairs, above=-(pairs.default_margin() if margin is None else margin))
 
 
@@ -34,7 +34,7 @@ def violating(pairs: Pairs, *, margin: float | None = None) -> TripletBand:
     known_as=("TripletMarginMiner",),
 )
 def hard(pairs: Pairs) -> TripletBand:
-    """Triples whose negative is at least as close as the positive: s_an ≥ s_ap."""
+    """Triplets whose negative is at least as close as the positive: s_an ≥ s_ap."""
     return TripletBand(pairs, at_least=0.0)
 
 
@@ -45,7 +45,7 @@ def hard(pairs: Pairs) -> TripletBand:
     known_as=("TripletMarginMiner",),
 )
 def semihard(pairs: Pairs, *, margin: NonNegativeFloat | None = None) -> TripletBand:
-    """Triples whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
+    """Triplets whose negative is farther than the positive but inside the margin: −margin < s_an − s_ap < 0.
 
     The margin is by default 0.05, or 0.2 of squared distances.
     """

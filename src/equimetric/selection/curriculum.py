@@ -1,4 +1,4 @@
-"""Curricula: pairs or triples of a difficulty that changes over training, from the easy to the hard."""
+"""Curricula: pairs or triplets of a difficulty that changes over training, from the easy to the hard."""
 
 from math import nan
 from typing import Any
@@ -80,12 +80,12 @@ class PairCurriculum(Curriculum):
     "curriculum_triplets",
     paper=PAPER,
     separable=False,
-    exempt={"static shapes": "the triples are listed"},
+    exempt={"static shapes": "the triplets are listed"},
 )
 class TripletCurriculum(Curriculum):
-    """Keep triples of a difficulty that changes over training: the larger s_an − s_ap, the harder.
+    """Keep triplets of a difficulty that changes over training: the larger s_an − s_ap, the harder.
 
-    Of all triples of the batch in order of difficulty those between two shares are kept: the band `start` at step 0,
+    Of all triplets of the batch in order of difficulty those between two shares are kept: the band `start` at step 0,
     `end` from step `curriculum_steps` on, and in between in proportion to the step. (0.0, 1.0) keeps all.
     `Objective.set_step` sets the step.
     """
@@ -94,7 +94,7 @@ class TripletCurriculum(Curriculum):
         super().__init__(start, end, curriculum_steps)
 
     def forward(self, pairs: Pairs) -> Triplets:
-        """The triples of this step's band."""
+        """The triplets of this step's band."""
         triplets = TripletBand(pairs).triplets()
         difficulty, queries = round_ties(triplets.violation()), pairs.query_weight
         counts = torch.ones_like(difficulty) if triplets.weight is None else triplets.weight

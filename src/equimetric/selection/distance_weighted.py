@@ -45,7 +45,7 @@ def negative_probabilities(pairs: Pairs, *, cutoff: float = 0.5, upper: float = 
     exempt={
         "permutation": "draws at random",
         "multiplicity": "draws at random",
-        "static shapes": "the drawn triples are listed",
+        "static shapes": "the drawn triplets are listed",
     },
 )
 def distance_weighted(

@@ -1,4 +1,4 @@
-"""One triple per anchor or per positive pair: the hardest, the easiest, the nearest beyond the positive."""
+"""One triplet per anchor or per positive pair: the hardest, the easiest, the nearest beyond the positive."""
 
 import torch
 from torch import Tensor
@@ -8,11 +8,11 @@ from equimetric.components import selection
 from equimetric.pairs import Pairs, Triplets
 
 EASY_POSITIVE = "Xuan, Stylianou, Pless: Improved embeddings with easy positive triplet mining (2020)"
-CHOSEN_ONCE = {"doubling": "one triple is chosen among equals, so a doubled reference counts once"}
+CHOSEN_ONCE = {"doubling": "one triplet is chosen among equals, so a doubled reference counts once"}
 
 
 def one_triplet_per_anchor(pairs: Pairs, positive: Tensor, negative: Tensor, allowed: Tensor | None = None) -> Triplets:
-    """One triple for each anchor that has a positive and an (allowed) negative, whatever their multiplicity."""
+    """One triplet for each anchor that has a positive and an (allowed) negative, whatever their multiplicity."""
     allowed = pairs.negative if allowed is None else allowed
     anchor = (ops.has_any(pairs.positive) & ops.has_any(allowed)).nonzero()[:, 0]
     return Triplets(pairs, anchor, positive[anchor], negative[anchor])

@@ -23,7 +23,7 @@ MIN_BIN, MAX_BIN = 1e-25, 1e25
         "permutation": "draws at random",
         "multiplicity": "draws at random",
         "monotone": "with include_pos a sample of the anchor's own class may be drawn as its negative",
-        "static shapes": "the drawn triples are listed",
+        "static shapes": "the drawn triplets are listed",
     },
 )
 class Pads(nn.Module):
@@ -34,7 +34,7 @@ class Pads(nn.Module):
     over the bins centred in mu ± half_width, and almost 0 elsewhere; `set_distribution` and `adapt` change it.
     With `include_pos` the candidates include the anchor's own class and the anchor itself, so positives are now and
     then pushed away; with `include_same` the anchor may be its own positive. Both regularise, as the paper has it. A
-    triple's negative is never its positive. Draws from torch's global generator unless one is given.
+    triplet's negative is never its positive. Draws from torch's global generator unless one is given.
     """
 
     distribution: Tensor
@@ -101,7 +101,7 @@ class Pads(nn.Module):
         return weight / torch.where(total > 0, total, torch.ones_like(total))
 
     def forward(self, pairs: Pairs) -> OwnClassTriplets:
-        """Draw one triple for each anchor that has a positive."""
+        """Draw one triplet for each anchor that has a positive."""
         pool = pairs.positive | pairs.self_mask() if self.include_same else pairs.positive
         anchor = pairs.positive.any(1).nonzero()[:, 0]
         positive = ops.special.draw_columns(pairs.multiplicity(pool)[anchor], self.generator)

@@ -1,4 +1,4 @@
-"""Random soft-hard and semi-hard sampling: one triple per anchor, drawn among those that violate the order."""
+"""Random soft-hard and semi-hard sampling: one triplet per anchor, drawn among those that violate the order."""
 
 import torch
 from torch import Tensor

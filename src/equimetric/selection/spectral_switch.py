@@ -19,7 +19,7 @@ from equimetric.selection.own_class import OwnClassTriplets
         "permutation": "draws at random",
         "multiplicity": "draws at random",
         "monotone": "the positives of switched anchors are pushed away, so that classes do not collapse",
-        "static shapes": "the drawn triples are listed",
+        "static shapes": "the drawn triplets are listed",
     },
 )
 def spectral_switch(
@@ -30,9 +30,9 @@ def spectral_switch(
     upper: PositiveFloat = 1.4,
     generator: torch.Generator | None = None,
 ) -> OwnClassTriplets:
-    """Distance-weighted triples, but with some probability an anchor's own positives are pushed away.
+    """Distance-weighted triplets, but with some probability an anchor's own positives are pushed away.
 
-    With probability `p_switch` per anchor a its triples are (a, a, j) for each j of its own class: the positive is
+    With probability `p_switch` per anchor a its triplets are (a, a, j) for each j of its own class: the positive is
     the anchor itself, the negative a sample of the anchor's class. All other anchors have one negative, drawn by
     distance, for each of their positives. The spread within classes keeps the spectrum of the embedding flat.
     The paper's p_switch is 0.4 on CUB, 0.35 on Cars and 0.15 on SOP. Draws from torch's global generator unless one

@@ -7,10 +7,12 @@ from equimetric.selection.multi_similarity import mine_multi_similarity
 
 
 @selection(
-    "vthm", paper="A unified view of deep metric learning via gradient analysis", search={"epsilon": Uniform(0.0, 1.0)}
+    "vthm",
+    paper="Anonymous: A unified view of deep metric learning via gradient analysis (2019)",
+    search={"epsilon": Uniform(0.0, 1.0)},
 )
 def vthm(pairs: Pairs, *, epsilon: float = 0.1) -> Pairs:
-    """Keep pairs of valid triples: a positive farther than the closest negative less λ, and the negatives alike.
+    """Keep pairs of valid triplets: a positive farther than the closest negative less λ, and the negatives alike.
 
     Positives with s_ij < max_{k∈N_i} s_ik + λ, negatives with s_ik > min_{j∈P_i} s_ij − λ, λ = `epsilon`: it is
     `multi_similarity`.
