@@ -14,6 +14,7 @@ __all__ = [
     "not_a_tensor",
     "quote",
     "unknown_name",
+    "unnamed_option",
 ]
 
 MAX_NAMES = 5
@@ -88,3 +89,9 @@ def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs |
 def not_a_tensor(value: object, name: str) -> EquimetricError:
     """The error for a list or an array where a tensor is required."""
     return EquimetricError(f"{name} must be a tensor, got {type(value).__name__}; convert with torch.as_tensor({name})")
+
+
+def unnamed_option(function: str, value: object, options: Iterable[str]) -> EquimetricError:
+    """The error for an option that is given by position."""
+    named = f"{function}({next(iter(options))}=…)"
+    return EquimetricError(f"{function} takes options by name, got {quote(value)} without one; write {named}")

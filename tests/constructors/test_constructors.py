@@ -181,6 +181,28 @@ def test_wrong_names_and_options_raise_errors():
         em.selections.semihard(margn=0.1)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: em.losses.triplet(0.1), "em.losses.triplet takes options by name, got 0.1 without one; "),
+        (lambda: em.losses.triplet(0.1), "write em.losses.triplet(margin=…)"),
+        (lambda: em.selections.semihard(0.1), "write em.selections.semihard(margin=…)"),
+        (lambda: em.selections.batch_hard(0.1), "too many positional arguments; write em.selections.batch_hard()"),
+        (lambda: em.datasets.folder("images"), "write em.datasets.folder(root=…)"),
+        (lambda: em.learners.s2sd([32]), "write em.learners.s2sd(dims=…)"),
+        (lambda: em.backbones.small_cnn(1), "write em.backbones.small_cnn(channels=…)"),
+        (lambda: em.heads.linear(), "em.heads.linear: missing a required argument: 'features'; write em.heads.linear("),
+        (lambda: em.heads.linear(8, 4, droput=0.1), "'droput'; write em.heads.linear(features, dim, dropout=0.0)"),
+        (lambda: em.geometries.lp(), "'p'; write em.geometries.lp(p, *, normalize=True)"),
+        (lambda: em.geometries.cosine(normalise=False), "'normalise'; write em.geometries.cosine()"),
+        (lambda: em.batches.class_balanced(), "'labels'; write em.batches.class_balanced(labels, "),
+    ],
+)
+def test_arguments_that_do_not_fit_raise_errors(call, message):
+    with pytest.raises(EquimetricError, match=re.escape(message)):
+        call()
+
+
 def test_rooms_do_not_take_the_place_of_public_names():
     code = """
         import equimetric.losses.triplet, equimetric.selection
