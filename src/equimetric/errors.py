@@ -63,10 +63,12 @@ def quote(value: object) -> str:
     return f"{text[:end]} … {text[-end:]}"
 
 
-def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> str:
+def did_you_mean(
+    name: str, valid: Iterable[str], known_as: KnownAs | None = None, *, likely: Iterable[str] = ()
+) -> str:
     """The end of an error message: the name used here, the nearest valid name, or five of them.
 
-    `known_as` has the names that valid ones have in other libraries and papers.
+    `known_as` has the names that valid ones have in other libraries and papers. `likely` names come first among five.
     """
     valid = sorted(valid) if isinstance(valid, Set) else list(dict.fromkeys(valid))
     matches = translate_name(name, valid, known_as)
@@ -77,7 +79,7 @@ def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = Non
         return f"did you mean {nearest[0]!r}?"
     if len(valid) <= MAX_NAMES:
         return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
-    suggestions = dict.fromkeys([*get_close_matches(name, valid, MAX_NAMES, MIN_SIMILARITY), *valid])
+    suggestions = dict.fromkeys([*likely, *get_close_matches(name, valid, MAX_NAMES, MIN_SIMILARITY), *valid])
     return f"{len(valid)} names are valid, e.g. {', '.join(list(suggestions)[:MAX_NAMES])}"
 
 
@@ -91,7 +93,6 @@ def not_a_tensor(value: object, name: str) -> EquimetricError:
     return EquimetricError(f"{name} must be a tensor, got {type(value).__name__}; convert with torch.as_tensor({name})")
 
 
-def unnamed_option(function: str, value: object, options: Iterable[str]) -> EquimetricError:
+def unnamed_option(function: str, value: object, example: str) -> EquimetricError:
     """The error for an option that is given by position."""
-    named = f"{function}({next(iter(options))}=…)"
-    return EquimetricError(f"{function} takes options by name, got {quote(value)} without one; write {named}")
+    return EquimetricError(f"{function} takes options by name, got {quote(value)} without one; write {example}")

@@ -101,7 +101,7 @@ def check_arguments(
     """Raise an error for arguments that do not fit; what is built checks options that have no position itself."""
     if {parameter.kind for parameter in signature.parameters.values()} == {Parameter.KEYWORD_ONLY}:
         if arguments:
-            raise unnamed_option(constructor, arguments[0], signature.parameters)
+            raise unnamed_option(constructor, arguments[0], f"{constructor}({next(iter(signature.parameters))}=…)")
         return
     try:
         signature.bind(*arguments, **options)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component, record_of
-from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.errors import EquimetricError, did_you_mean, unnamed_option
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route_to_terms
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum, collect_proxies
@@ -33,7 +35,7 @@ def objective(method: MethodName | Callable[..., Any] | nn.Module, **options: An
 def objective(method: str, **options: Any) -> Objective | ObjectiveSum: ...
 
 
-def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> Objective | ObjectiveSum:
+def objective(method: str | Callable[..., Any] | nn.Module, *unnamed: Any, **options: Any) -> Objective | ObjectiveSum:
     """The objective of a method: `objective("multi_similarity", alpha=2.0)(embeddings, labels)` is a scalar.
 
     `method` is the name of a recipe, a sum of names such as "contrastive+tcm" or "contrastive + 0.5*tcm", or a loss of
@@ -41,9 +43,19 @@ def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> O
     option goes to every part that has it; `**{"selection.margin": 0.1}` sets that of one part, as do "loss.margin" and
     "references.size", and in a sum "triplet.margin" or "triplet.selection.margin".
     """
+    if unnamed:
+        raise unnamed_option("em.objective", unnamed[0], f"em.objective({example_call(method)}=…)")
     if isinstance(method, str):
         return build_objective(method, options)
     return compose(method, **flatten_options(options))
+
+
+def example_call(method: str | Callable[..., Any] | nn.Module) -> str:
+    """A method and the name of one of its options, for an error."""
+    if not isinstance(method, str):
+        return "loss, selection"
+    loss_options = [option for _, recipe in parse_method(method) for option in recipe.parts()[0].options]
+    return f"{method!r}, {[*loss_options, 'selection'][0]}"
 
 
 def build_objective(
@@ -241,7 +253,7 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
         raise EquimetricError(
             f"a {kind} is a name, a function of Pairs or a module, not {type(function).__name__} {function!r}"
         )
-
+    check_takes_pairs(kind, function)
     if isinstance(function, nn.Module):
         built = record_of(LOSSES if kind == "loss" else SELECTIONS, function)
         if built is not None:
@@ -265,6 +277,27 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
         reference_kinds=tuple(REFERENCES),
         separable=kind == "selection",
     )
+
+
+def check_takes_pairs(kind: str, function: Callable[..., Any]) -> None:
+    """Raise an error for an objective, and for a function without a parameter for the pairs."""
+    if isinstance(function, Objective | ObjectiveSum):
+        if kind == "loss":
+            raise EquimetricError(f"{function.name!r} is an objective already; use it as it is, without em.objective")
+        raise EquimetricError(f"{function.name!r} is an objective, no {kind}; give the name of one, or em.{kind}s.…()")
+    # A class makes its module from the options.
+    if isinstance(function, nn.Module | type):
+        return
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+    if not any(parameter.kind in positional for parameter in parameters):
+        name = getattr(function, "__name__", "function")
+        raise EquimetricError(
+            f"{kind} {name!r} has no argument that takes the pairs; to use what it makes, call it: {name}(…)"
+        )
 
 
 def build_selection(selection: Any, component: Component, options: dict[str, Any]) -> nn.Module:
