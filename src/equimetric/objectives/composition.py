@@ -17,7 +17,7 @@ from equimetric.objectives.objective import SELECTS_ITSELF, Objective, Objective
 from equimetric.objectives.recipe import Context
 from equimetric.objectives.weights import check_class_weight
 from equimetric.ops.reductions import ROW_REDUCTIONS
-from equimetric.option_values import check_options, refused
+from equimetric.option_values import check_options, expected_values, refused
 from equimetric.references.base import References
 from equimetric.references.proxy_set import NO_PROXIES
 
@@ -121,6 +121,7 @@ def compose(
 
     owners = {"loss": component, "selection": selection_component, "references": reference_component}
     if reduction is not None and "reduction" in component.options and reduction != "query":
+        check_own_reduction(component, reduction, per_query=component.per_query or component.is_separable(options))
         options["reduction"], reduction = reduction, None
     valid_names = [*arguments, *switches, "class_weight", "reduction", *component.aliases]
     routed = route_options(name or component.name, owners, options, valid_names)
@@ -176,6 +177,14 @@ def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction
         )
     if reduction not in ("query", *ROW_REDUCTIONS):
         raise refused(f"loss {loss.name!r}", "reduction", reduction, [repr(one) for one in ("query", *ROW_REDUCTIONS)])
+
+
+def check_own_reduction(loss: Component, reduction: Any, *, per_query: bool) -> None:
+    """Raise an error for a reduction that a loss with reductions of its own has not; 'query' may be one more."""
+    expected = expected_values(loss.definition, "reduction", reduction)
+    if expected:
+        also = ["'query'"] if per_query else []
+        raise refused(f"loss {loss.name!r}", "reduction", reduction, [*also, *expected])
 
 
 def resolve_aliases(loss: Component, arguments: dict[str, Any], options: dict[str, Any]) -> None:
