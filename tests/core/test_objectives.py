@@ -168,11 +168,6 @@ def test_parts_and_options_in_a_wrong_place_raise_errors(build, message):
         build()
 
 
-def test_the_error_for_an_unknown_option_lists_those_of_the_loss_first():
-    with pytest.raises(em.EquimetricError, match=r"names are valid, e\.g\. margin, soft, swap, reduction, "):
-        em.objective("triplet", blah=3)
-
-
 def test_static_proxies_make_softmax_cross_entropy_on_the_outputs():
     outputs, labels = random(6, 3), torch.tensor([0, 2, 1, 1, 0, 2])
     value = em.objective("softmax", references=em.StaticProxy(3))(outputs, labels)

@@ -17,7 +17,7 @@ from equimetric.search_space import Uniform
     paper="Schroff, Kalenichenko, Philbin: FaceNet (2015); Hermans, Beyer, Leibe: In defense of triplet loss (2017)",
     geometry=("euclidean", "sqeuclidean", "cosine", "dot"),
     takes="triplets",
-    aliases={"mining": "selection", "distance": "geometry"},
+    aliases={"mining": "selection"},
     search={"margin": Uniform(-0.2, 2.0)},
     known_as=("TripletMarginLoss", "TripletMarginWithDistanceLoss", "BatchAllTripletLoss"),
 )
