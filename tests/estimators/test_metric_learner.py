@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import equimetric as em
-from equimetric.errors import EquimetricError, EquimetricWarning
+from equimetric.errors import EquimetricError
 
 
 def clusters(classes=40, samples=8, dimension=20, seed=0, dtype=np.float64):
@@ -130,7 +130,7 @@ def test_without_enough_classes_the_threshold_is_of_the_training_classes_and_say
     learner = em.MetricLearner(steps=20).fit(vectors, labels)
     assert not len(learner.held_out_classes_)
     assert learner.calibration_ is None
-    with pytest.warns(EquimetricWarning, match="training classes"):
+    with pytest.warns(em.EquimetricWarning, match="training classes"):
         same = learner.same(vectors[:8], vectors[1:9])
     assert same.dtype == bool
 
