@@ -31,9 +31,9 @@ FORMULAS = {"selections", "references", "geometries"}
 """Kinds whose docstrings are typeset here; those of losses are, on the pages of the methods."""
 
 PARTS = (
-    "geometry: str | Geometry | None = None",
-    "references: str | References | None = None",
-    "selection: str | Callable[..., Any] | Module | None = None",
+    "geometry: GeometryName | Geometry | None = None",
+    "references: ReferencesName | References | None = None",
+    "selection: SelectionName | Callable[[Pairs], Selected] | None = None",
     "normalize: bool | None = None",
     "gather: bool = False",
     "require_both: bool = False",

@@ -15,6 +15,8 @@ import equimetric as em
 from equimetric.components import REFERENCES, SELECTIONS, FunctionModule
 from equimetric.constructors.stubs import KINDS, LOSS_FUNCTIONS
 from equimetric.errors import EquimetricError
+from equimetric.geometry import BUILT_IN, find_geometry
+from equimetric.objectives.part_names import GeometryName, ReferencesName, SelectionName
 from equimetric.objectives.recipes import recipes
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +164,14 @@ def test_options_with_few_choices_list_them_in_the_stub():
     assert "mode: str" not in text
 
 
+def test_names_of_parts_are_listed_for_type_checkers():
+    """Other tests may register more."""
+    assert set(get_args(SelectionName)) <= set(SELECTIONS)
+    assert set(get_args(ReferencesName)) <= set(REFERENCES)
+    assert set(get_args(GeometryName)) >= BUILT_IN
+    assert all(find_geometry(name).name == name for name in get_args(GeometryName))
+
+
 def test_learners_are_tables_of_a_configuration():
     assert em.learners.matryoshka(sizes=[4, 8]) == {"name": "matryoshka", "options": {"sizes": [4, 8]}}
     with pytest.raises(EquimetricError, match="gamma"):
@@ -241,6 +251,25 @@ em.batches.class_balanced(torch.arange(4), classes_per_batch=2, samples_per_clas
 table: dict[str, object] = em.learners.s2sd(gamma=1.0)
 em.datasets.folder(root="images", size=32)
 em.learners.Learner
+
+
+def keep(pairs: em.Pairs) -> em.Pairs:
+    return pairs
+
+
+class Keep(torch.nn.Module):
+    def forward(self, pairs: em.Pairs) -> em.Pairs:
+        return pairs
+
+
+name: str = "semihard"
+em.losses.triplet(selection="semihard", geometry="l3", references="batch")
+em.losses.triplet(selection=keep)
+em.losses.triplet(selection=Keep())
+em.losses.triplet(selection=lambda pairs: em.TripletBand(pairs))
+named: em.Objective = em.objective("triplet", selection=name, geometry="l1.5")
+own: em.Objective = em.objective(lambda pairs: pairs.similarity.sum(), selection=keep)
+qualified: em.Objective = em.objective("triplet_semihard", **{"selection.margin": 0.1})
 """
 
 WRONG = {
@@ -249,6 +278,12 @@ WRONG = {
     "em.losses.triplet(reduction='average')": "No overload",
     "em.losses.triplet(references='memory', dim=8, sice=3)": "No overload",
     "em.losses.pnp(variant='A')": "No overload",
+    "em.losses.triplet(0.1)": "No overload",
+    "em.losses.triplet(selection='semihrd')": "No overload",
+    "em.losses.triplet(geometry='cosin')": "No overload",
+    "em.losses.triplet(references='memry')": "No overload",
+    "em.losses.triplet(selection=em.selections.semihard)": 'expected "Literal[',
+    "em.losses.triplet(selection=em.losses.contrastive())": 'incompatible type "Objective"',
     "em.references.proxies(classes=2, dim=2, pool='mean')": "pool",
     "number: int = em.objective('triplet')(torch.zeros(2, 2), torch.zeros(2))": "Incompatible types",
     "em.losses.arcface(dim=8)": "No overload",

@@ -23,10 +23,24 @@ from equimetric.references.proxy_set import NO_PROXIES
 
 if TYPE_CHECKING:
     from equimetric.objectives.method_names import MethodName
+    from equimetric.objectives.part_names import GeometryName, ReferencesName, SelectionName
+    from equimetric.pairs import Pairs, Selected
 
 __all__ = ["build_objective", "compose", "objective"]
 
 
+@overload
+def objective(
+    method: MethodName | Callable[..., Any] | nn.Module,
+    *,
+    geometry: GeometryName | Geometry | None = None,
+    references: ReferencesName | References | None = None,
+    selection: SelectionName | Callable[[Pairs], Selected] | None = None,
+    **options: Any,
+) -> Objective: ...
+
+
+# Names in variables, and options such as "selection.margin" in a dictionary.
 @overload
 def objective(method: MethodName | Callable[..., Any] | nn.Module, **options: Any) -> Objective: ...
 
