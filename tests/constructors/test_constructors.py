@@ -228,6 +228,19 @@ def test_rooms_do_not_take_the_place_of_public_names():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
+def test_selections_are_imported_from_a_module_of_their_name():
+    code = """
+        from equimetric.selections import semihard
+        import equimetric.selections, equimetric as em
+        assert semihard is em.selections.semihard
+        assert dir(equimetric.selections) == dir(em.selections)
+        assert callable(em.selection)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+    with pytest.raises(ImportError, match="semihrd"):
+        from equimetric.selections import semihrd  # noqa: F401
+
+
 def test_a_loss_brings_neither_data_nor_learners():
     code = "import sys, equimetric as em; em.losses.triplet(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -237,6 +250,7 @@ def test_a_loss_brings_neither_data_nor_learners():
 SAMPLE = """
 import torch
 import equimetric as em
+from equimetric.selections import semihard
 
 objective: em.Objective = em.objective("triplet", margin=0.1)
 several: em.Objective | em.ObjectiveSum = em.objective("contrastive+tcm")
@@ -265,6 +279,7 @@ class Keep(torch.nn.Module):
 name: str = "semihard"
 em.losses.triplet(selection="semihard", geometry="l3", references="batch")
 em.losses.triplet(selection=keep)
+em.losses.triplet(selection=semihard(margin=0.1))
 em.losses.triplet(selection=Keep())
 em.losses.triplet(selection=lambda pairs: em.TripletBand(pairs))
 named: em.Objective = em.objective("triplet", selection=name, geometry="l1.5")
@@ -279,6 +294,7 @@ WRONG = {
     "em.losses.triplet(references='memory', dim=8, sice=3)": "No overload",
     "em.losses.pnp(variant='A')": "No overload",
     "em.losses.triplet(0.1)": "No overload",
+    "from equimetric.selections import semihrd": "semihrd",
     "em.losses.triplet(selection='semihrd')": "No overload",
     "em.losses.triplet(geometry='cosin')": "No overload",
     "em.losses.triplet(references='memry')": "No overload",
