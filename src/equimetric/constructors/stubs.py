@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
 from pathlib import Path
 from textwrap import indent
@@ -187,7 +187,7 @@ def render_stub(kind: Kind) -> str:
     return f"# {GENERATED}\n\n{room}{imports}\n\n" + "\n".join(functions)
 
 
-def render_names(kind: str, names: dict[str, Iterable[str]]) -> str:
+def render_names(kind: str, names: Mapping[str, Iterable[str]]) -> str:
     """Render a module with the names of components, each set as a type."""
     aliases = [
         f"{alias} = Literal[\n" + "".join(f'    "{name}",\n' for name in sorted(choices)) + "]\n"
