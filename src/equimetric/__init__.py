@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from equimetric.deployment.embedder import Embedder
     from equimetric.deployment.export import export_run
     from equimetric.deployment.load import load
-    from equimetric.errors import EquimetricError
+    from equimetric.errors import EquimetricError, EquimetricWarning
     from equimetric.estimators import MetricLearner
     from equimetric.evaluation import (
         Accumulator,
@@ -74,6 +74,7 @@ __all__ = [
     "Dataset",
     "Embedder",
     "EquimetricError",
+    "EquimetricWarning",
     "Evaluation",
     "Gallery",
     "Geometry",
@@ -124,6 +125,7 @@ _MODULES = {
     "Dataset": "data",
     "Embedder": "deployment.embedder",
     "EquimetricError": "errors",
+    "EquimetricWarning": "errors",
     "Evaluation": "evaluation",
     "Gallery": "gallery",
     "Geometry": "geometry",

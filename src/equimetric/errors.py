@@ -14,6 +14,7 @@ __all__ = [
     "not_a_tensor",
     "quote",
     "unknown_name",
+    "unnamed_option",
 ]
 
 MAX_NAMES = 5
@@ -62,10 +63,12 @@ def quote(value: object) -> str:
     return f"{text[:end]} … {text[-end:]}"
 
 
-def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = None) -> str:
+def did_you_mean(
+    name: str, valid: Iterable[str], known_as: KnownAs | None = None, *, likely: Iterable[str] = ()
+) -> str:
     """The end of an error message: the name used here, the nearest valid name, or five of them.
 
-    `known_as` has the names that valid ones have in other libraries and papers.
+    `known_as` has the names that valid ones have in other libraries and papers. `likely` names come first among five.
     """
     valid = sorted(valid) if isinstance(valid, Set) else list(dict.fromkeys(valid))
     matches = translate_name(name, valid, known_as)
@@ -76,7 +79,7 @@ def did_you_mean(name: str, valid: Iterable[str], known_as: KnownAs | None = Non
         return f"did you mean {nearest[0]!r}?"
     if len(valid) <= MAX_NAMES:
         return f"valid names: {', '.join(valid)}" if valid else "there are none to choose from"
-    suggestions = dict.fromkeys([*get_close_matches(name, valid, MAX_NAMES, MIN_SIMILARITY), *valid])
+    suggestions = dict.fromkeys([*likely, *get_close_matches(name, valid, MAX_NAMES, MIN_SIMILARITY), *valid])
     return f"{len(valid)} names are valid, e.g. {', '.join(list(suggestions)[:MAX_NAMES])}"
 
 
@@ -88,3 +91,8 @@ def unknown_name(kind: str, name: str, valid: Iterable[str], known_as: KnownAs |
 def not_a_tensor(value: object, name: str) -> EquimetricError:
     """The error for a list or an array where a tensor is required."""
     return EquimetricError(f"{name} must be a tensor, got {type(value).__name__}; convert with torch.as_tensor({name})")
+
+
+def unnamed_option(function: str, value: object, example: str) -> EquimetricError:
+    """The error for an option that is given by position."""
+    return EquimetricError(f"{function} takes options by name, got {quote(value)} without one; write {example}")

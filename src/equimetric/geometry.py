@@ -33,11 +33,15 @@ from equimetric.registry import import_plugins
 NUMBER = r"\d+(?:\.\d+)?"
 """Pattern of a number in the name of a geometry."""
 
+FAMILY_NAMES = ("l1", "l3", "linf", "hyperbolic")
+"""Some of the names that stand for a geometry of a family."""
+
 CURVATURE, CLIP = 0.1, 2.3
 """Defaults of a hyperbolic geometry: those of hyperbolic vision transformers (Ermolov et al., 2022)."""
 
 __all__ = [
     "BUILT_IN",
+    "FAMILY_NAMES",
     "GEOMETRIES",
     "Geometry",
     "HyperbolicGeometry",
@@ -249,7 +253,7 @@ def find_geometry(geometry: str | Geometry) -> Geometry:
         return HyperbolicGeometry(float(hyperbolic[1] or CURVATURE), float(hyperbolic[2] or CLIP))
     lp = re.fullmatch(rf"l({NUMBER}|inf)", geometry)
     if lp is None:
-        raise unknown_name("geometry", geometry, [*GEOMETRIES, "l1", "l3", "linf", "hyperbolic"])
+        raise unknown_name("geometry", geometry, [*GEOMETRIES, *FAMILY_NAMES])
     p = float(lp[1])
     return GEOMETRIES["euclidean"] if p == 2 else LpGeometry(p)
 

@@ -32,6 +32,7 @@ __all__ = [
     "TermReduction",
     "UnitFraction",
     "check_options",
+    "expected_values",
     "refused",
 ]
 
@@ -91,18 +92,28 @@ def check_options(owner: str, definition: Callable[..., Any], options: Mapping[s
 
     Annotations are read from the signature of a function or of a class's constructor.
     """
-    signature = definition.__init__ if isinstance(definition, type) else definition  # type: ignore[misc]
-    try:
-        annotations = get_type_hints(signature, include_extras=True)
-    except (NameError, TypeError):
-        # A user's loss may be annotated with names that only a type checker knows.
-        annotations = {}
+    annotations = read_annotations(definition)
     checked = {name: to_python(value) for name, value in options.items()}
     for name, value in checked.items():
         expected = describe_mismatch(annotations.get(name), value)
         if expected:
             raise refused(owner, name, value, expected)
     return checked
+
+
+def expected_values(definition: Callable[..., Any], name: str, value: Any) -> list[str]:
+    """The values that an option allows, in words, where this one is not allowed; empty where it is."""
+    return describe_mismatch(read_annotations(definition).get(name), to_python(value))
+
+
+def read_annotations(definition: Callable[..., Any]) -> dict[str, Any]:
+    """The types in the signature of a function or of a class's constructor."""
+    signature = definition.__init__ if isinstance(definition, type) else definition  # type: ignore[misc]
+    try:
+        return get_type_hints(signature, include_extras=True)
+    except (NameError, TypeError):
+        # A user's loss may be annotated with names that only a type checker knows.
+        return {}
 
 
 def refused(what: str, name: str, value: Any, expected: list[str]) -> EquimetricError:

@@ -15,6 +15,8 @@ import equimetric as em
 from equimetric.components import REFERENCES, SELECTIONS, FunctionModule
 from equimetric.constructors.stubs import KINDS, LOSS_FUNCTIONS
 from equimetric.errors import EquimetricError
+from equimetric.geometry import BUILT_IN, find_geometry
+from equimetric.objectives.part_names import GeometryName, ReferencesName, SelectionName
 from equimetric.objectives.recipes import recipes
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +164,14 @@ def test_options_with_few_choices_list_them_in_the_stub():
     assert "mode: str" not in text
 
 
+def test_names_of_parts_are_listed_for_type_checkers():
+    """Other tests may register more."""
+    assert set(get_args(SelectionName)) <= set(SELECTIONS)
+    assert set(get_args(ReferencesName)) <= set(REFERENCES)
+    assert set(get_args(GeometryName)) >= BUILT_IN
+    assert all(find_geometry(name).name == name for name in get_args(GeometryName))
+
+
 def test_learners_are_tables_of_a_configuration():
     assert em.learners.matryoshka(sizes=[4, 8]) == {"name": "matryoshka", "options": {"sizes": [4, 8]}}
     with pytest.raises(EquimetricError, match="gamma"):
@@ -181,6 +191,28 @@ def test_wrong_names_and_options_raise_errors():
         em.selections.semihard(margn=0.1)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: em.losses.triplet(0.1), "em.losses.triplet takes options by name, got 0.1 without one; "),
+        (lambda: em.losses.triplet(0.1), "write em.losses.triplet(margin=…)"),
+        (lambda: em.selections.semihard(0.1), "write em.selections.semihard(margin=…)"),
+        (lambda: em.selections.batch_hard(0.1), "too many positional arguments; write em.selections.batch_hard()"),
+        (lambda: em.datasets.folder("images"), "write em.datasets.folder(root=…)"),
+        (lambda: em.learners.s2sd([32]), "write em.learners.s2sd(dims=…)"),
+        (lambda: em.backbones.small_cnn(1), "write em.backbones.small_cnn(channels=…)"),
+        (lambda: em.heads.linear(), "em.heads.linear: missing a required argument: 'features'; write em.heads.linear("),
+        (lambda: em.heads.linear(8, 4, droput=0.1), "'droput'; write em.heads.linear(features, dim, dropout=0.0)"),
+        (lambda: em.geometries.lp(), "'p'; write em.geometries.lp(p, *, normalize=True)"),
+        (lambda: em.geometries.cosine(normalise=False), "'normalise'; write em.geometries.cosine()"),
+        (lambda: em.batches.class_balanced(), "'labels'; write em.batches.class_balanced(labels, "),
+    ],
+)
+def test_arguments_that_do_not_fit_raise_errors(call, message):
+    with pytest.raises(EquimetricError, match=re.escape(message)):
+        call()
+
+
 def test_rooms_do_not_take_the_place_of_public_names():
     code = """
         import equimetric.losses.triplet, equimetric.selection
@@ -196,6 +228,19 @@ def test_rooms_do_not_take_the_place_of_public_names():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
+def test_selections_are_imported_from_a_module_of_their_name():
+    code = """
+        from equimetric.selections import semihard
+        import equimetric.selections, equimetric as em
+        assert semihard is em.selections.semihard
+        assert dir(equimetric.selections) == dir(em.selections)
+        assert callable(em.selection)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+    with pytest.raises(ImportError, match="semihrd"):
+        from equimetric.selections import semihrd  # noqa: F401
+
+
 def test_a_loss_brings_neither_data_nor_learners():
     code = "import sys, equimetric as em; em.losses.triplet(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -205,6 +250,7 @@ def test_a_loss_brings_neither_data_nor_learners():
 SAMPLE = """
 import torch
 import equimetric as em
+from equimetric.selections import semihard
 
 objective: em.Objective = em.objective("triplet", margin=0.1)
 several: em.Objective | em.ObjectiveSum = em.objective("contrastive+tcm")
@@ -219,6 +265,26 @@ em.batches.class_balanced(torch.arange(4), classes_per_batch=2, samples_per_clas
 table: dict[str, object] = em.learners.s2sd(gamma=1.0)
 em.datasets.folder(root="images", size=32)
 em.learners.Learner
+
+
+def keep(pairs: em.Pairs) -> em.Pairs:
+    return pairs
+
+
+class Keep(torch.nn.Module):
+    def forward(self, pairs: em.Pairs) -> em.Pairs:
+        return pairs
+
+
+name: str = "semihard"
+em.losses.triplet(selection="semihard", geometry="l3", references="batch")
+em.losses.triplet(selection=keep)
+em.losses.triplet(selection=semihard(margin=0.1))
+em.losses.triplet(selection=Keep())
+em.losses.triplet(selection=lambda pairs: em.TripletBand(pairs))
+named: em.Objective = em.objective("triplet", selection=name, geometry="l1.5")
+own: em.Objective = em.objective(lambda pairs: pairs.similarity.sum(), selection=keep)
+qualified: em.Objective = em.objective("triplet_semihard", **{"selection.margin": 0.1})
 """
 
 WRONG = {
@@ -227,6 +293,13 @@ WRONG = {
     "em.losses.triplet(reduction='average')": "No overload",
     "em.losses.triplet(references='memory', dim=8, sice=3)": "No overload",
     "em.losses.pnp(variant='A')": "No overload",
+    "em.losses.triplet(0.1)": "No overload",
+    "from equimetric.selections import semihrd": "semihrd",
+    "em.losses.triplet(selection='semihrd')": "No overload",
+    "em.losses.triplet(geometry='cosin')": "No overload",
+    "em.losses.triplet(references='memry')": "No overload",
+    "em.losses.triplet(selection=em.selections.semihard)": 'expected "Literal[',
+    "em.losses.triplet(selection=em.losses.contrastive())": 'incompatible type "Objective"',
     "em.references.proxies(classes=2, dim=2, pool='mean')": "pool",
     "number: int = em.objective('triplet')(torch.zeros(2, 2), torch.zeros(2))": "Incompatible types",
     "em.losses.arcface(dim=8)": "No overload",

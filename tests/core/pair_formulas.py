@@ -73,8 +73,8 @@ def lifted(z, margin=1.0, normalised=True):
     return total(terms) / (2 * len(terms))
 
 
-def lifted_generalized(z, margin=1.0, distance="euclidean", reduction="batch"):
-    a = distances(z) if distance == "euclidean" else -cosines(z)
+def lifted_generalized(z, margin=1.0, geometry="euclidean", reduction="batch"):
+    a = distances(z) if geometry == "euclidean" else -cosines(z)
     terms = [
         (log_sum(a[i][j] for j in positives(i)) + log_sum(margin - a[i][k] for k in negatives(i))).relu()
         for i in both_sides()

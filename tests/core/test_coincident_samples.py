@@ -66,7 +66,7 @@ def test_of_equally_close_positives_and_negatives_the_first_has_the_gradient():
         ("triplet", {"mining": "semihard"}),
         ("triplet", {"mining": "semihard", "reduction": "none"}),
         ("triplet", {"mining": "facenet_semihard"}),
-        ("triplet", {"mining": "hard", "distance": "cosine"}),
+        ("triplet", {"mining": "hard", "geometry": "cosine"}),
         ("triplet", {"mining": "easy_positive_semihard_negative"}),
         ("ephn", {"semihard": True}),
         ("multi_similarity", {"epsilon": 0.0}),

@@ -104,3 +104,18 @@ def test_an_unknown_library_is_named_with_those_that_are_known():
     assert set(LIBRARIES) == {"pytorch-metric-learning", "open-metric-learning"}
     with pytest.raises(EquimetricError, match="open-metric-learning"):
         counterparts("open_metric_learning")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((), {"indices_tuple": (0, 1, 2)}, "no indices_tuple=…; give triples as triplets=torch.stack([anchors, "),
+        ((), {"ref_emb": EMBEDDINGS}, "no ref_emb=…; references follow the labels: objective(embeddings, labels, ref"),
+        ((), {"ref_labels": LABELS}, "no ref_labels=…; references follow the labels"),
+        (((LABELS, LABELS, LABELS),), {}, "got a tuple; give triples as triplets=torch.stack([anchors, positives, neg"),
+    ],
+)
+@pytest.mark.parametrize("method", ["triplet", "contrastive+tcm"])
+def test_calls_of_the_other_library_say_how_to_call_here(method, arguments, options, message):
+    with pytest.raises(EquimetricError, match=re.escape(message)):
+        em.objective(method)(EMBEDDINGS, LABELS, *arguments, **options)

@@ -1,5 +1,7 @@
 """Calls of objectives: listed triples, own selections, empty batches and reference sets, wrong arguments."""
 
+import re
+
 import pytest
 import torch
 from small_methods import OPTIONS
@@ -140,6 +142,30 @@ def test_a_selection_of_ones_own():
         em.objective("contrastive", selection=3)
     with pytest.raises(em.EquimetricError, match="a loss is a name, a function of Pairs or a module, not NoneType"):
         em.objective(None)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: em.objective("triplet", 0.1), "got 0.1 without one; write em.objective('triplet', margin=…)"),
+        (lambda: em.objective("contrastive+tcm", 1), "write em.objective('contrastive+tcm', pos_margin=…)"),
+        (lambda: em.objective(len, "semihard"), "write em.objective(loss, selection=…)"),
+        (
+            lambda: em.losses.triplet(selection=em.selections.semihard),
+            "selection 'semihard' has no argument that takes the pairs; to use what it makes, call it: semihard(…)",
+        ),
+        (
+            lambda: em.losses.triplet(selection=em.losses.contrastive()),
+            "'contrastive' is an objective, no selection; give the name of one, or em.selections.…()",
+        ),
+        (lambda: em.objective(em.losses.triplet), "loss 'triplet' has no argument that takes the pairs; "),
+        (lambda: em.objective(em.losses.triplet()), "'triplet' is an objective already; use it as it is"),
+        (lambda: em.objective(em.objective("contrastive+tcm")), "'contrastive+tcm' is an objective already"),
+    ],
+)
+def test_parts_and_options_in_a_wrong_place_raise_errors(build, message):
+    with pytest.raises(em.EquimetricError, match=re.escape(message)):
+        build()
 
 
 def test_static_proxies_make_softmax_cross_entropy_on_the_outputs():

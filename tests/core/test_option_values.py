@@ -29,8 +29,15 @@ PROXIES = {"classes": 5, "dim": 3}
         (
             "triplet",
             {"reduction": 3},
-            "reduction must be 'nonzero', 'mean', 'sum', 'batch', 'valid', 'none' or None, got 3",
+            "reduction must be 'query', 'nonzero', 'mean', 'sum', 'batch', 'valid', 'none' or None, got 3",
         ),
+        ("triplet", {"reduction": "avg", "swap": True}, "'triplet': reduction must be 'nonzero', 'mean', "),
+        (
+            "npairs",
+            {"reduction": "avg"},
+            "'npairs': reduction must be 'query', 'mean', 'valid', 'batch', 'sum' or 'none'",
+        ),
+        ("proxy_anchor", {**PROXIES, "reduction": "avg"}, "'proxy_anchor': reduction must be 'mean' or 'none', got"),
         ("multi_similarity_miner", {"epsilon": None}, "selection 'multi_similarity': epsilon must be a number"),
         ("arcface", {**PROXIES, "label_smoothing": 2}, "label_smoothing must be a number between 0 and 1, got 2"),
         ("arcface", {"classes": 5.0, "dim": 3}, "references 'proxies': classes must be a whole number, got 5.0"),

@@ -60,7 +60,7 @@ CASES = [
     (lifted, {"margin": 0.3}),
     (lifted_generalized, {}),
     (lifted_generalized, {"margin": 0.2, "reduction": "valid"}),
-    (lifted_generalized, {"margin": -1.5, "distance": "cosine"}),
+    (lifted_generalized, {"margin": -1.5, "geometry": "cosine"}),
     (npairs, {}),
     (npairs, {"l2_reg": 0.0}),
     (npairs, {"l2_reg": 0.3, "symmetric": True}),
@@ -260,7 +260,7 @@ def test_positives_of_repeated_classes_share_the_target(symmetric):
     ("method", "options", "message"),
     [
         ("circle", {"mode": "pair"}, "mode must be 'anchor' or 'batch', got 'pair'"),
-        ("supcon", {"reduction": "rows"}, "reduction must be 'valid' or 'batch', got 'rows'"),
+        ("supcon", {"reduction": "rows"}, "reduction must be 'query', 'valid' or 'batch', got 'rows'"),
         ("lifted_generalized", {"reduction": "rows"}, "reduction"),
         ("ranked_list", {"form": "linear"}, "form"),
         ("binomial", {"reduction": "median"}, "reduction"),

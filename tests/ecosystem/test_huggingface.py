@@ -82,6 +82,12 @@ def test_what_is_no_data_set_raises_an_error(tmp_path):
     ragged = datasets.Dataset.from_dict({"v": [[1.0], [1.0, 2.0]], "label": [0, 1]})
     with pytest.raises(EquimetricError, match="one length"):
         from_huggingface(ragged, column="v")
+    for nothing in ("mnist", {"train": "mnist"}, None, [1, 2]):
+        with pytest.raises(EquimetricError, match=r"is no Dataset or DatasetDict; give what datasets\.load_dataset"):
+            from_huggingface(nothing)
+    for stream in (data.to_iterable_dataset(), datasets.IterableDatasetDict({"train": data.to_iterable_dataset()})):
+        with pytest.raises(EquimetricError, match="IterableDataset is a stream of rows; load the data set without"):
+            from_huggingface(stream)
     with pytest.raises(EquimetricError, match="save_to_disk"):
         em.load_dataset("huggingface", root=tmp_path / "nothing")
     with pytest.raises(EquimetricError, match="save_to_disk"):

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import equimetric as em
-from equimetric.errors import EquimetricError, EquimetricWarning
+from equimetric.errors import EquimetricError
 
 
 def clusters(classes=40, samples=8, dimension=20, seed=0, dtype=np.float64):
@@ -130,7 +130,7 @@ def test_without_enough_classes_the_threshold_is_of_the_training_classes_and_say
     learner = em.MetricLearner(steps=20).fit(vectors, labels)
     assert not len(learner.held_out_classes_)
     assert learner.calibration_ is None
-    with pytest.warns(EquimetricWarning, match="training classes"):
+    with pytest.warns(em.EquimetricWarning, match="training classes"):
         same = learner.same(vectors[:8], vectors[1:9])
     assert same.dtype == bool
 
@@ -173,3 +173,57 @@ def test_what_cannot_be_learned_raises_an_error():
         em.MetricLearner().fit(vectors, np.zeros(len(vectors), int))
     with pytest.raises(EquimetricError, match="pairs of rows"):
         em.MetricLearner(steps=2).fit(vectors, labels).same(vectors[:3], vectors[:2])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"options": [1]}, r"options are \[1\]; give a dict"),
+        ({"options": {1: 2}}, "give a dict of names and values"),
+        ({"hidden": 8}, "hidden is 8; give the widths of the layers"),
+        ({"hidden": "a"}, "hidden is 'a'"),
+        ({"hidden": (16, 0)}, r"hidden is \(16, 0\)"),
+        ({"hidden": (True,)}, "hidden is"),
+        ({"lr": "a"}, "lr must be a number above 0, got 'a'"),
+        ({"lr": -1}, "lr must be a number above 0, got -1"),
+        ({"lr": float("nan")}, "lr must be a number above 0, got nan"),
+        ({"objective_lr": 0}, "objective_lr must be a number above 0"),
+        ({"weight_decay": -1}, "weight_decay must be a number of 0 or more"),
+        ({"calibration": "a"}, "calibration must be a number, got 'a'"),
+        ({"calibration": 1}, "calibration is 1; give a share"),
+        ({"far": "x"}, "far must be a number, got 'x'"),
+        ({"far": 0}, "far is 0; give a false accept rate"),
+        ({"n_components": 0}, "n_components must be a whole number of 1 or more or None, got 0"),
+        ({"n_components": -1}, "n_components must be"),
+        ({"n_components": 2.5}, "n_components must be"),
+        ({"steps": 2.5}, "steps must be a whole number of 1 or more"),
+        ({"classes": 0}, "classes must be a whole number of 1 or more"),
+        ({"standardize": "no"}, "standardize must be True or False"),
+        ({"metric": 3}, "metric must be a name"),
+        ({"samples": 1}, "samples is 1, so that no batch has two rows of a class, which 'multi_similarity' compares"),
+        ({"samples": 1, "objective": "contrastive+tcm"}, "which 'contrastive.tcm' compares; give 2 or more"),
+        ({"samples": 1, "objective": "prototypical"}, "samples is 1"),
+    ],
+)
+def test_parameters_of_the_wrong_kind_are_errors_of_fit(parameters, message):
+    vectors, labels = clusters(classes=6)
+    learner = em.MetricLearner(**{"steps": 2, **parameters})
+    with pytest.raises(EquimetricError, match=message):
+        learner.fit(vectors, labels)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"n_components": np.int64(3), "lr": np.float32(0.01), "steps": np.int64(2), "hidden": np.array([8, 4])},
+        {"hidden": [np.int64(8)], "weight_decay": 0, "standardize": np.True_},
+        {"samples": 1, "objective": "arcface"},
+        {"samples": 1, "objective": "xbm"},
+        {"samples": 1, "objective": "contrastive+softmax"},
+        {"classes": 1000},
+    ],
+)
+def test_numbers_of_numpy_and_small_batches_are_accepted(parameters):
+    vectors, labels = clusters(classes=6)
+    learner = em.MetricLearner(**{"steps": 2, **parameters}).fit(vectors, labels)
+    assert learner.transform(vectors).shape == (len(vectors), parameters.get("n_components", 20))

@@ -177,8 +177,8 @@ CLOSED = {
     "ntxent": [{}, {"temperature": 0.5}],
 }
 PARTS = {
-    "triplet": {"distance": "cosine", "reduction": "mean"},
-    "lifted_generalized": {"distance": "cosine"},
+    "triplet": {"geometry": "cosine", "reduction": "mean"},
+    "lifted_generalized": {"geometry": "cosine"},
 }
 
 
@@ -214,13 +214,13 @@ def test_figure_one_contrastive():
 
 
 def test_figure_one_triplet():
-    at = curve("triplet", margin=0.1, distance="cosine", reduction="mean")
+    at = curve("triplet", margin=0.1, geometry="cosine", reduction="mean")
     assert (at("positive", 0.59), at("positive", 0.61)) == (1, 0)
     assert (at("negative", 0.39), at("negative", 0.41)) == (0, 1)
 
 
 def test_figure_one_lifted():
-    at = curve("lifted_generalized", distance="cosine", margin=5.0, same_side=(0.2, 0.5, 0.8))
+    at = curve("lifted_generalized", geometry="cosine", margin=5.0, same_side=(0.2, 0.5, 0.8))
     fixed = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
     for cosine in (-0.5, 0.0, 0.7):
         expected = torch.exp(torch.tensor(-cosine)) / (torch.exp(torch.tensor(-cosine)) + torch.exp(-fixed).sum())

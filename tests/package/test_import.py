@@ -65,6 +65,7 @@ def test_rooms_depend_only_on_those_before_them():
         "data",
         "learners",
         "constructors",
+        "selections",
         "evaluation",
         "calibration",
         "estimators",

@@ -187,6 +187,12 @@ def test_at_most_five_names_are_listed():
 
 def test_the_options_of_the_loss_are_listed_first():
     assert "e.g. pos_margin, neg_margin, reduction, power" in message(em.objective, "contrastive", xyzzy=1)
+    assert "e.g. margin, soft, swap, reduction" in message(em.objective, "triplet", blah=3)
+
+
+@pytest.mark.parametrize("method", ["contrastive", "triplet", "lifted_generalized", "proxy_triplet"])
+def test_distance_is_called_geometry_by_every_method(method):
+    assert message(em.objective, method, distance="cosine").endswith("it is called 'geometry' here")
 
 
 def test_a_misspelt_name_of_ours_is_not_taken_for_another():

@@ -6,14 +6,14 @@ Both the modules of this package and their stubs are made from these.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import Parameter
 from typing import Any, get_type_hints
 
-from equimetric.errors import did_you_mean
+from equimetric.errors import EquimetricError, did_you_mean, unnamed_option
 
 __all__ = [
     "Kind",
@@ -82,17 +82,32 @@ def open_namespace(kind: Kind) -> tuple[Callable[[str], Any], Callable[[], list[
 def make_constructor(kind: Kind, name: str) -> Callable[..., Any]:
     """The constructor of a component, with its signature and docstring."""
     first = kind.signatures(name)[0]
+    signature = inspect.Signature(first.parameters, return_annotation=first.returns)
 
     def construct(*arguments: Any, **options: Any) -> Any:
+        check_arguments(f"em.{kind.name}.{name}", signature, arguments, options)
         return kind.build(name, *arguments, **options)
 
     construct.__name__ = construct.__qualname__ = name
     construct.__module__ = f"equimetric.constructors.{kind.name}"
     construct.__doc__ = kind.describe(name)
-    construct.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        first.parameters, return_annotation=first.returns
-    )
+    construct.__signature__ = signature  # type: ignore[attr-defined]
     return construct
+
+
+def check_arguments(
+    constructor: str, signature: inspect.Signature, arguments: Sequence[Any], options: Mapping[str, Any]
+) -> None:
+    """Raise an error for arguments that do not fit; what is built checks options that have no position itself."""
+    if {parameter.kind for parameter in signature.parameters.values()} == {Parameter.KEYWORD_ONLY}:
+        if arguments:
+            raise unnamed_option(constructor, arguments[0], f"{constructor}({next(iter(signature.parameters))}=…)")
+        return
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError as error:
+        plain = [parameter.replace(annotation=Parameter.empty) for parameter in signature.parameters.values()]
+        raise EquimetricError(f"{constructor}: {error}; write {constructor}{inspect.Signature(plain)}") from None
 
 
 def typed_parameters(function: Callable[..., Any]) -> list[Parameter]:

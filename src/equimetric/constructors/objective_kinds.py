@@ -21,23 +21,25 @@ from equimetric.constructors.kind import (
 from equimetric.geometry import GEOMETRIES, Geometry, HyperbolicGeometry, LpGeometry
 from equimetric.objectives import Objective, Recipe
 from equimetric.objectives.composition import objective
+from equimetric.objectives.part_names import GeometryName, ReferencesName, SelectionName
 from equimetric.objectives.recipes import recipes
 from equimetric.option_values import RowReduction
+from equimetric.pairs import Pairs, Selected
 from equimetric.references.base import References
 
 __all__ = ["GEOMETRY_FUNCTIONS", "LOSS_FUNCTIONS", "REFERENCE_FUNCTIONS", "SELECTION_FUNCTIONS"]
 
 PART_PARAMETERS = {
-    "geometry": keyword("geometry", str | Geometry | None),
-    "references": keyword("references", str | References | None),
-    "selection": keyword("selection", str | Callable[..., Any] | nn.Module | None),
+    "geometry": keyword("geometry", GeometryName | Geometry | None),
+    "references": keyword("references", ReferencesName | References | None),
+    "selection": keyword("selection", SelectionName | Callable[[Pairs], Selected] | None),
     "normalize": keyword("normalize", bool | None),
     "gather": keyword("gather", bool, default=False),
     "require_both": keyword("require_both", bool, default=False),
     "class_weight": keyword("class_weight", Tensor | Sequence[float] | None),
     "reduction": keyword("reduction", RowReduction | Literal["query"] | None),
 }
-"""Parameters of every objective besides the options of its parts."""
+"""Parameters of every objective besides the options of its parts. A module is a selection by its call."""
 
 
 def objective_signatures(name: str) -> list[Signature]:
@@ -63,7 +65,7 @@ def objective_signatures(name: str) -> list[Signature]:
 def with_references(recipe: Recipe, name: str | None, kind: list[Component]) -> Signature:
     """With references of a named kind and its options, or with any that are made."""
     options = merge_recipe_options(recipe, [*recipe.parts()[:2], *kind])
-    annotation = str | References if name is None else Literal[name]
+    annotation = ReferencesName | References if name is None else Literal[name]
     options["references"] = keyword("references", annotation, Parameter.empty)
     return Signature(merge_part_parameters(options), Objective)
 

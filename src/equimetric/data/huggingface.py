@@ -65,6 +65,7 @@ def from_huggingface(
     """A `datasets.Dataset`, or a `DatasetDict` of them, as a data set of this package; see `load_huggingface`."""
     splits: dict[str, Any] = dict(data) if isinstance(data, dict) else {"train": data}
     for rows in splits.values():
+        check_rows(rows)
         for required in (column, label):
             if required not in rows.column_names:
                 raise EquimetricError(
@@ -85,6 +86,17 @@ def from_huggingface(
         class_attributes={},
         sample_attributes={"part": parts} if official else {},
     )
+
+
+def check_rows(rows: Any) -> None:
+    """Raise an error for what is no `datasets.Dataset`, such as the name of one, or a stream."""
+    if not hasattr(rows, "select_columns"):
+        raise EquimetricError(f"{quote(rows)} is no Dataset or DatasetDict; give what datasets.load_dataset(…) returns")
+    if not hasattr(rows, "__len__"):
+        raise EquimetricError(
+            f"{type(rows).__name__} is a stream of rows; load the data set without streaming=True, or collect its rows "
+            "with datasets.Dataset.from_list(list(…))"
+        )
 
 
 def number_labels(splits: dict[str, Any], label: str) -> tuple[tuple[str, ...], Tensor]:

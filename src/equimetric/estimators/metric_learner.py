@@ -18,11 +18,13 @@ from torch.nn import functional as F
 
 from equimetric.calibration import calibrate
 from equimetric.calibration.targets import FalseAccepts
-from equimetric.errors import EquimetricError, EquimetricWarning
+from equimetric.errors import EquimetricError, EquimetricWarning, quote
 from equimetric.estimators.projection import (
     ProjectionBudget,
     build_or_copy_objective,
     build_projection,
+    check_widths,
+    require_learnable,
     train_projection,
 )
 from equimetric.evaluation import evaluate
@@ -30,6 +32,7 @@ from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.metrics.roc import MIN_ERRORS
 from equimetric.objectives import Context, Objective, ObjectiveSum
+from equimetric.option_values import NonNegativeFloat, PositiveFloat, PositiveInt, check_options
 from equimetric.seeding import derive_seed
 
 __all__ = ["MetricLearner"]
@@ -51,6 +54,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     n_components   dimension of the embedding; by default that of the vectors, or 64 where they have more
     hidden         widths of hidden layers; without any the embedding is linear and starts at principal components
     steps          optimiser steps (AdamW), each on a batch of `classes` × `samples` rows
+    classes        in a batch; all of them where the data have fewer
     lr             learning rate of the network, `objective_lr` that of proxies and other parameters of the objective
     standardize    scale every feature to mean 0 and variance 1 first
     calibration    share of the classes that are not trained on and find the threshold of `same`; used where there are
@@ -68,14 +72,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         objective: str | Objective | ObjectiveSum = "multi_similarity",
         *,
         options: Mapping[str, Any] | None = None,
-        n_components: int | None = None,
-        hidden: Sequence[int] = (),
-        steps: int = 300,
-        classes: int = 32,
-        samples: int = 4,
-        lr: float = 3e-3,
-        weight_decay: float = 1e-4,
-        objective_lr: float = 3e-2,
+        n_components: PositiveInt | None = None,
+        hidden: Sequence[PositiveInt] = (),
+        steps: PositiveInt = 300,
+        classes: PositiveInt = 32,
+        samples: PositiveInt = 4,
+        lr: PositiveFloat = 3e-3,
+        weight_decay: NonNegativeFloat = 1e-4,
+        objective_lr: PositiveFloat = 3e-2,
         standardize: bool = True,
         calibration: float = 0.25,
         far: float = 0.01,
@@ -149,12 +153,15 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return closer
 
     def _require_parameters(self) -> None:
+        check_options("MetricLearner", MetricLearner, self.get_params(deep=False))
         if not 0 <= self.calibration < 1:
             raise EquimetricError(f"calibration is {self.calibration}; give a share of the classes from 0 to below 1")
-        for name in ("steps", "classes", "samples"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise EquimetricError(f"{name} is {value!r}; give a whole number of 1 or more")
+        FalseAccepts(self.far)
+        if not isinstance(self.options, Mapping | None) or not all(
+            isinstance(name, str) for name in self.options or ()
+        ):
+            raise EquimetricError(f"options are {quote(self.options)}; give a dict of names and values, or None")
+        check_widths(self.hidden)
 
     def _held_out(self, sizes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
         """The classes that are not trained on, in any order; none where they could not calibrate."""
@@ -168,7 +175,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _train(self, vectors: Tensor, codes: NDArray[np.int64], seed: int) -> None:
         labels = torch.from_numpy(codes)
-        dim = self.n_components or min(LARGEST, vectors.shape[1])
+        dim = min(LARGEST, vectors.shape[1]) if self.n_components is None else int(self.n_components)
         context = Context(classes=int(labels.max()) + 1, dim=dim, images=len(labels))
         budget = ProjectionBudget(self.steps, self.classes, self.samples, self.lr, self.weight_decay, self.objective_lr)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -176,6 +183,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.network_ = build_projection(vectors, self.hidden, dim)
             torch.manual_seed(derive_seed(seed, "objective"))
             self.objective_ = build_or_copy_objective(self.objective, self.options, context).to(vectors.dtype)
+            require_learnable(self.objective_, self.samples)
             train_projection(self.network_, self.objective_, vectors, labels, budget, seed)
         self.network_.requires_grad_(False).eval()
 

@@ -7,19 +7,31 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from equimetric.backbones import init_head_by_pca
 from equimetric.batches import build_batches
-from equimetric.errors import EquimetricError
+from equimetric.errors import EquimetricError, quote
 from equimetric.learners.single import run_epoch_hooks
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
+from equimetric.objectives.objective import collect_proxies
+from equimetric.references.batch import BatchReferences
+from equimetric.references.prototypes import PrototypeReferences
 from equimetric.seeding import derive_seed
 
-__all__ = ["ProjectionBudget", "build_or_copy_objective", "build_projection", "train_projection"]
+__all__ = [
+    "ProjectionBudget",
+    "build_or_copy_objective",
+    "build_projection",
+    "check_widths",
+    "require_learnable",
+    "train_projection",
+]
 
 EPOCH = 100
 """Steps between epoch hooks, in which objectives may read the whole training set."""
@@ -37,17 +49,26 @@ class ProjectionBudget:
     objective_lr: float
 
 
+def check_widths(hidden: Any) -> None:
+    """Raise an error unless these are the widths of any number of hidden layers."""
+    is_sequence = isinstance(hidden, Sequence | np.ndarray)
+    if not is_sequence or any(isinstance(n, bool) or not isinstance(n, Integral) or n < 1 for n in hidden):
+        raise EquimetricError(
+            f"hidden is {quote(hidden)}; give the widths of the layers, whole numbers of 1 or more, such as (128,)"
+        )
+
+
 def build_projection(vectors: Tensor, hidden: Sequence[int], dim: int) -> nn.Sequential:
     """Linear layers with GELU between them: (N, D) → (N, dim).
 
     A single layer starts at the principal components of the vectors, where there are as many as `dim`.
     """
-    widths = [vectors.shape[1], *hidden, dim]
+    widths = [vectors.shape[1], *map(int, hidden), dim]
     layers: list[nn.Module] = []
     for width, following in itertools.pairwise(widths):
         layers += [nn.Linear(width, following), nn.GELU()]
     network = nn.Sequential(*layers[:-1]).to(vectors.dtype)
-    if not hidden and dim <= min(vectors.shape[1], len(vectors) - 1):
+    if len(widths) == 2 and dim <= min(vectors.shape[1], len(vectors) - 1):
         init_head_by_pca(network, vectors)
     return network
 
@@ -68,6 +89,16 @@ def build_or_copy_objective(
             "options belong to the name of a method; this objective is made already, so set them there"
         )
     return copy.deepcopy(objective)
+
+
+def require_learnable(objective: Objective | ObjectiveSum, samples: int) -> None:
+    """Raise an error where an objective compares rows of a batch, and every row is of another class."""
+    references = [part.references for _, part in objective.parts()]
+    in_batch = all(isinstance(one, BatchReferences | PrototypeReferences) for one in references)
+    if samples == 1 and in_batch and not collect_proxies([part for _, part in objective.parts()]):
+        raise EquimetricError(
+            f"samples is 1, so that no batch has two rows of a class, which {objective.name!r} compares; give 2 or more"
+        )
 
 
 def train_projection(

@@ -17,7 +17,6 @@ from equimetric.search_space import Uniform
     separable=True,
     paper="Hermans, Beyer, Leibe: In defense of the triplet loss for person re-identification (2017)",
     geometry=("euclidean", "cosine"),
-    aliases={"distance": "geometry"},
     search={"margin": Uniform(0.0, 2.0)},
     known_as=("GeneralizedLiftedStructureLoss",),
 )

@@ -23,7 +23,7 @@ NAMES = {"sum_neg_mean_batch": "batch", "nonzero_mean": "nonzero"}
     geometry=("sqeuclidean", "euclidean", "cosine"),
     references="proxies",
     takes="triplets",
-    aliases={"mining": "selection", "distance": "geometry"},
+    aliases={"mining": "selection"},
     search={"margin": Uniform(0.05, 2.0)},
 )
 def proxy_triplet(

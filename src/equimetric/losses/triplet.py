@@ -18,7 +18,7 @@ from equimetric.search_space import Uniform
     " Hermans, Beyer, Leibe: In defense of the triplet loss (2017)",
     geometry=("euclidean", "sqeuclidean", "cosine", "dot"),
     takes="triplets",
-    aliases={"mining": "selection", "distance": "geometry"},
+    aliases={"mining": "selection"},
     search={"margin": Uniform(-0.2, 2.0)},
     known_as=("TripletMarginLoss", "TripletMarginWithDistanceLoss", "BatchAllTripletLoss"),
 )

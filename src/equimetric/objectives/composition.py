@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
 from equimetric.components import LOSSES, REFERENCES, SELECTIONS, Component, record_of
-from equimetric.errors import EquimetricError, did_you_mean
+from equimetric.errors import EquimetricError, did_you_mean, unnamed_option
 from equimetric.geometry import BUILT_IN, Geometry, find_geometry
 from equimetric.objectives.grammar import flatten_options, parse_method, route_to_terms
 from equimetric.objectives.objective import SELECTS_ITSELF, Objective, ObjectiveSum, collect_proxies
 from equimetric.objectives.recipe import Context
 from equimetric.objectives.weights import check_class_weight
 from equimetric.ops.reductions import ROW_REDUCTIONS
-from equimetric.option_values import check_options, refused
+from equimetric.option_values import check_options, expected_values, refused
 from equimetric.references.base import References
 from equimetric.references.proxy_set import NO_PROXIES
 
 if TYPE_CHECKING:
     from equimetric.objectives.method_names import MethodName
+    from equimetric.objectives.part_names import GeometryName, ReferencesName, SelectionName
+    from equimetric.pairs import Pairs, Selected
 
 __all__ = ["build_objective", "compose", "objective"]
 
 
+@overload
+def objective(
+    method: MethodName | Callable[..., Any] | nn.Module,
+    *,
+    geometry: GeometryName | Geometry | None = None,
+    references: ReferencesName | References | None = None,
+    selection: SelectionName | Callable[[Pairs], Selected] | None = None,
+    **options: Any,
+) -> Objective: ...
+
+
+# Names in variables, and options such as "selection.margin" in a dictionary.
 @overload
 def objective(method: MethodName | Callable[..., Any] | nn.Module, **options: Any) -> Objective: ...
 
@@ -33,7 +49,7 @@ def objective(method: MethodName | Callable[..., Any] | nn.Module, **options: An
 def objective(method: str, **options: Any) -> Objective | ObjectiveSum: ...
 
 
-def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> Objective | ObjectiveSum:
+def objective(method: str | Callable[..., Any] | nn.Module, *unnamed: Any, **options: Any) -> Objective | ObjectiveSum:
     """The objective of a method: `objective("multi_similarity", alpha=2.0)(embeddings, labels)` is a scalar.
 
     `method` is the name of a recipe, a sum of names such as "contrastive+tcm" or "contrastive + 0.5*tcm", or a loss of
@@ -41,9 +57,19 @@ def objective(method: str | Callable[..., Any] | nn.Module, **options: Any) -> O
     option goes to every part that has it; `**{"selection.margin": 0.1}` sets that of one part, as do "loss.margin" and
     "references.size", and in a sum "triplet.margin" or "triplet.selection.margin".
     """
+    if unnamed:
+        raise unnamed_option("em.objective", unnamed[0], f"em.objective({example_call(method)}=…)")
     if isinstance(method, str):
         return build_objective(method, options)
     return compose(method, **flatten_options(options))
+
+
+def example_call(method: str | Callable[..., Any] | nn.Module) -> str:
+    """A method and the name of one of its options, for an error."""
+    if not isinstance(method, str):
+        return "loss, selection"
+    loss_options = [option for _, recipe in parse_method(method) for option in recipe.parts()[0].options]
+    return f"{method!r}, {[*loss_options, 'selection'][0]}"
 
 
 def build_objective(
@@ -109,6 +135,7 @@ def compose(
 
     owners = {"loss": component, "selection": selection_component, "references": reference_component}
     if reduction is not None and "reduction" in component.options and reduction != "query":
+        check_own_reduction(component, reduction, per_query=component.per_query or component.is_separable(options))
         options["reduction"], reduction = reduction, None
     valid_names = [*arguments, *switches, "class_weight", "reduction", *component.aliases]
     routed = route_options(name or component.name, owners, options, valid_names)
@@ -164,6 +191,14 @@ def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction
         )
     if reduction not in ("query", *ROW_REDUCTIONS):
         raise refused(f"loss {loss.name!r}", "reduction", reduction, [repr(one) for one in ("query", *ROW_REDUCTIONS)])
+
+
+def check_own_reduction(loss: Component, reduction: Any, *, per_query: bool) -> None:
+    """Raise an error for a reduction that a loss with reductions of its own has not; 'query' may be one more."""
+    expected = expected_values(loss.definition, "reduction", reduction)
+    if expected:
+        also = ["'query'"] if per_query else []
+        raise refused(f"loss {loss.name!r}", "reduction", reduction, [*also, *expected])
 
 
 def resolve_aliases(loss: Component, arguments: dict[str, Any], options: dict[str, Any]) -> None:
@@ -241,7 +276,7 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
         raise EquimetricError(
             f"a {kind} is a name, a function of Pairs or a module, not {type(function).__name__} {function!r}"
         )
-
+    check_takes_pairs(kind, function)
     if isinstance(function, nn.Module):
         built = record_of(LOSSES if kind == "loss" else SELECTIONS, function)
         if built is not None:
@@ -265,6 +300,27 @@ def wrap_function(kind: str, function: Callable[..., Any] | nn.Module) -> Compon
         reference_kinds=tuple(REFERENCES),
         separable=kind == "selection",
     )
+
+
+def check_takes_pairs(kind: str, function: Callable[..., Any]) -> None:
+    """Raise an error for an objective, and for a function without a parameter for the pairs."""
+    if isinstance(function, Objective | ObjectiveSum):
+        if kind == "loss":
+            raise EquimetricError(f"{function.name!r} is an objective already; use it as it is, without em.objective")
+        raise EquimetricError(f"{function.name!r} is an objective, no {kind}; give the name of one, or em.{kind}s.…()")
+    # A class makes its module from the options.
+    if isinstance(function, nn.Module | type):
+        return
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+    if not any(parameter.kind in positional for parameter in parameters):
+        name = getattr(function, "__name__", "function")
+        raise EquimetricError(
+            f"{kind} {name!r} has no argument that takes the pairs; to use what it makes, call it: {name}(…)"
+        )
 
 
 def build_selection(selection: Any, component: Component, options: dict[str, Any]) -> nn.Module:

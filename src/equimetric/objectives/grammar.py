@@ -67,7 +67,8 @@ def suggest_option(terms: list[tuple[float, Recipe]], option: str) -> str:
     same_form = [name for name in (*loss_options, *all_options) if ("." in name) == ("." in option)]
     # Parts other than the present ones have a margin or a scale, too.
     current = [name for name in same_form if any(recipe.accepts_option(name) for _, recipe in terms)]
-    return did_you_mean(option, current if translate_name(option, current) else same_form)
+    valid = current if translate_name(option, current) else same_form
+    return did_you_mean(option, valid, likely=loss_options if "." not in option else ())
 
 
 def split_term(method: str, names: list[str], key: str) -> tuple[str, str]:

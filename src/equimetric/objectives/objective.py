@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from equimetric.components import FunctionModule, Scheduled
 from equimetric.errors import EquimetricError, not_a_tensor
 from equimetric.geometry import Geometry
+from equimetric.objectives.foreign_calls import check_call
 from equimetric.objectives.weights import check_weight, weigh_samples
 from equimetric.ops.chunks import compute_chunked
 from equimetric.ops.finite import nan_factor
@@ -79,6 +80,7 @@ class BaseObjective(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Tensor:
         """The scalar to minimise."""
+        check_call(arguments, options)
         values = list(self.terms(embeddings, labels, *arguments, **options).values())
         if len(values) > 1 and any(value.ndim for value in values):
             raise EquimetricError(
