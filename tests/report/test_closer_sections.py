@@ -163,6 +163,15 @@ def test_weights_of_methods_and_why_others_have_none(known):
     assert "reads the embeddings" in grid_weights("hdc", "{}")[1]
 
 
+def test_weights_of_random_draws_are_the_same_in_every_page(known):
+    made = replace(known, recipes={"a": ("pads", {})})
+    pages = []
+    for _ in range(2):
+        grid_weights.cache_clear()
+        pages.append(render_html(made))
+    assert pages[0] == pages[1]
+
+
 def test_methods_with_the_same_weights_share_a_panel(known):
     recipes = {"a": ("contrastive", {}), "b": ("multi_similarity", {}), "c": ("contrastive", {})}
     curves = SECTIONS["weights"].data(replace(known, recipes=recipes))["curves"]

@@ -23,7 +23,7 @@ POINTS = 61
 
 TEMPLATE = """
 <p class="lead">A loss of pairs acts through one weight for each: how hard it pulls a positive closer and pushes a negative away.
-The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5 and 0.8 (same kind) and 0.5 (other kind); each is drawn as a share of its largest value. Methods with the same curves share a panel.</p>
+The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5 and 0.8 (same kind) and 0.5 (other kind); each is drawn as a share of its largest value. Where a method draws its pairs at random, its weights are means over many draws. Methods with the same curves share a panel.</p>
 <div class="panels">
 {% for method in curves %}
   <article><h3>{% for name in method.names %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}</h3>{{ method.figure | chart }}</article>
