@@ -12,7 +12,7 @@ from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.threshold_profile import threshold_profile
-from equimetric.report import render_html
+from equimetric.report import render_figure, render_html
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.retrieval_data import collect_rows, retrieval_faults
 from equimetric.report.section import SECTIONS
@@ -205,6 +205,23 @@ def test_methods_with_the_same_weights_share_a_panel(known):
     curves = SECTIONS["weights"].data(replace(known, recipes=recipes))["curves"]
     assert [panel["names"] for panel in curves] == [["a", "c"], ["b"]]
     assert "a, c" in curves[0]["figure"].description
+
+
+def test_papers_name_the_methods_of_weights(known):
+    """Files have no heading; a page has one, and does not say it again in the figure."""
+    long = [f"a_method_with_a_long_name_{number}" for number in range(6)]
+    line = {"kind": "pair_weights", "step": 20}
+    line |= {kind: {"pairs": [3], "weight": [0.5]} for kind in ("positive", "negative")}
+    recipes = {**dict.fromkeys(long, ("contrastive", {})), "multi_similarity": ("multi_similarity", {})}
+    runs = tuple(replace(run, history=(line,)) for run in known.runs)
+    found = SECTIONS["weights"].data(replace(known, recipes=recipes, runs=runs))
+    shared, alone = (panel["figure"] for panel in found["curves"])
+    (batch,) = (panel["figure"] for panel in found["batches"])
+    drawn = render_figure(shared, "svg").decode()
+    assert all(name in drawn for name in long)
+    for figure in (alone, batch):
+        assert ">multi_similarity<" in render_figure(figure, "svg").decode()
+        assert "title" not in figure.page_spec()
 
 
 def test_weights_are_those_of_the_tuned_options(known):

@@ -125,6 +125,7 @@ def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]], 
         lambda: draw_curves(grid, largest),
         f"Weight of a positive and of a negative pair against its cosine: {', '.join(names)}. Largest: {words}.",
         f"Largest weight: {words}.{tuned}",
+        title=", ".join(names),
     )
 
 
@@ -167,6 +168,7 @@ def batch_panel(number: int, name: str, logged: list[Mapping[str, Any]]) -> Figu
         f"batch-weights-{number + 1}",
         lambda: draw_batches(logged),
         f"Mean weight that {name} gives to the pairs of a batch, by their cosine, at every validation.",
+        title=name,
     )
 
 
