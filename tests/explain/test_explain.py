@@ -3,6 +3,7 @@ import math
 import warnings
 from pathlib import Path
 
+import matplotlib
 import pytest
 import torch
 
@@ -262,6 +263,22 @@ def test_the_figure_is_written(tmp_path):
     curves = [weight_curves(build_objective(name, {}, CONTEXT), points=21) for name in names]
     file = draw_weights(curves, tmp_path / "deep" / "weights.png")
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_say_what_is_measured_and_where_nothing_counts(tmp_path, monkeypatch):
+    """A contrastive loss of distances is no contrastive loss of cosines."""
+    objectives = [
+        em.objective("contrastive"),
+        em.objective("contrastive_cosine + 0.5*tcm"),
+        em.objective("contrastive + tcm"),
+        em.objective("triplet", margin=-5.0),
+    ]
+    curves = [weight_curves(objective, points=21) for objective in objectives]
+    assert [curve.geometry for curve in curves] == ["euclidean", "cosine", "euclidean and cosine", "euclidean"]
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    drawn = draw_weights(curves, tmp_path / "weights.svg").read_text()
+    assert "geometry: euclidean and cosine" in drawn
+    assert drawn.count("all weights are 0") == 1
 
 
 def test_the_noise_ratio_takes_the_cosine_of_centred_vectors():

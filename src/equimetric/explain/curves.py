@@ -23,12 +23,16 @@ ANCHORS = 400
 
 @dataclass(frozen=True, eq=False)
 class WeightCurves:
-    """The weight of one moving pair, as a positive and as a negative, at each similarity of a grid."""
+    """The weight of one moving pair, as a positive and as a negative, at each similarity of a grid.
+
+    `geometry` is what the objective measures where the cosine moves; of a sum, what its parts measure.
+    """
 
     name: str
     similarity: Tensor
     positive: Tensor
     negative: Tensor
+    geometry: str = ""
 
 
 def weight_curves(
@@ -61,8 +65,9 @@ def weight_curves(
             values.append(total)
         return torch.tensor(values, dtype=torch.float64)
 
+    geometry = " and ".join(dict.fromkeys(part.geometry.name for _, part in objective.parts()))
     try:
-        return WeightCurves(objective.name, grid, weights(True), weights(False))
+        return WeightCurves(objective.name, grid, weights(True), weights(False), geometry)
     except EquimetricError as error:
         raise EquimetricError(
             f"{objective.name!r} has no curve of one moving pair: it reads a batch as a whole; "

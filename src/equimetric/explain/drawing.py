@@ -29,7 +29,12 @@ def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
         (pull,) = panel.plot(x, curve.positive.numpy(), color=POSITIVE, label="positive: pulled")
         dotted = {"linestyle": ":", "linewidth": 2.2, "label": "negative: pushed"}
         (push,) = negative_axes.plot(x, curve.negative.numpy(), color=NEGATIVE, **dotted)
-        panel.set_title(curve.name)
+        note = {"ha": "center", "fontsize": "small", "transform": panel.transAxes}
+        if curve.geometry:
+            panel.text(0.5, 1.03, f"geometry: {curve.geometry}", **note)
+        panel.set_title(curve.name, pad=16 if curve.geometry else None)
+        if not max(largest):
+            panel.text(0.5, 0.7, "all weights are 0,\nat every cosine", **note)
         panel.set_xlabel("cosine similarity")
         panel.set_ylabel("weight of a positive" if separate_axes else "weight")
         if separate_axes:
