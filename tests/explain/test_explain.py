@@ -281,6 +281,14 @@ def test_figures_say_what_is_measured_and_where_nothing_counts(tmp_path, monkeyp
     assert drawn.count("all weights are 0") == 1
 
 
+@pytest.mark.parametrize("form", ["svg", "png", "pdf"])
+def test_figures_of_the_same_curves_are_the_same_bytes(tmp_path, monkeypatch, form):
+    curves = [weight_curves(em.objective("pads"), points=5)]
+    first = draw_weights(curves, tmp_path / f"first.{form}").read_bytes()
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
+    assert draw_weights(curves, tmp_path / f"again.{form}").read_bytes() == first
+
+
 def test_the_noise_ratio_takes_the_cosine_of_centred_vectors():
     curves = weight_curves(em.objective("snr_contrastive"))
     pushed = curves.similarity[curves.negative > 0]

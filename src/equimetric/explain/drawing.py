@@ -15,6 +15,8 @@ MUCH_LARGER = 8
 
 def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
     """Weight against cosine similarity: positives solid and green, negatives dotted and blue."""
+    from matplotlib import rc_context
+
     from equimetric.evaluation.plots import NEGATIVE, POSITIVE, empty_figure
 
     columns = 2 if len(curves) == 4 else min(COLUMNS, len(curves))
@@ -54,5 +56,8 @@ def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
     for panel in panels[len(curves) :]:
         panel.set_visible(False)
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
+    # Files of the same curves are the same bytes.
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    with rc_context({"svg.hashsalt": "equimetric"}):
+        figure.savefig(file, dpi=150, metadata=undated.get(file.suffix.lower()))
     return file
