@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from equimetric.dotted import format_setting
 from equimetric.errors import EquimetricError
 from equimetric.report.figure import Figure, import_altair
 from equimetric.report.palette import PALETTE
@@ -105,15 +106,10 @@ def describe_tuned(study: StudyRecord, rows: Sequence[str]) -> str:
     """The options of methods that a search chose; '' where nothing was tuned."""
     texts = []
     for row in rows:
-        options = ", ".join(f"{key} = {format_value(value)}" for key, value in study.tuned.get(row, {}).items())
+        options = ", ".join(f"{key} = {format_setting(value, 4)}" for key, value in study.tuned.get(row, {}).items())
         if options:
             texts.append(f"{row}: {options}" if len(rows) > 1 else options)
     return f" Tuned: {'; '.join(texts)}." if texts else ""
-
-
-def format_value(value: object) -> str:
-    """A chosen value with four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]], tuned: str) -> Figure:
