@@ -1,11 +1,11 @@
-"""Nested tables by dotted keys: {"optimizer": {"lr": 1e-6}} and 'optimizer.lr'. Needs no torch."""
+"""Nested tables by dotted keys: {"optimizer": {"lr": 1e-6}} and 'optimizer.lr', values as text; without torch."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from equimetric.errors import EquimetricError
 
-__all__ = ["flatten", "set_dotted"]
+__all__ = ["flatten", "format_setting", "set_dotted"]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -15,6 +15,11 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def format_setting(value: object, digits: int = 6) -> str:
+    """A value as a file may have it, with so many digits of a real number and none that say nothing."""
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def set_dotted(values: dict[str, Any], key: str, value: Any) -> None:

@@ -3,6 +3,7 @@ import math
 import warnings
 from pathlib import Path
 
+import matplotlib
 import pytest
 import torch
 
@@ -198,7 +199,8 @@ def test_closed_forms_equal_the_derivative(loss, selection):
 
 def curve(method, **options):
     same_side, other_side = options.pop("same_side", ()), options.pop("other_side", (0.5,))
-    curves = weight_curves(em.objective(method, **options), same_side=same_side, other_side=other_side, points=2001)
+    points = options.pop("points", 2001)
+    curves = weight_curves(em.objective(method, **options), same_side=same_side, other_side=other_side, points=points)
 
     def at(side, cosine):
         return float(getattr(curves, side)[(curves.similarity - cosine).abs().argmin()])
@@ -263,6 +265,30 @@ def test_the_figure_is_written(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+def test_figures_say_what_is_measured_and_where_nothing_counts(tmp_path, monkeypatch):
+    """A contrastive loss of distances is no contrastive loss of cosines."""
+    objectives = [
+        em.objective("contrastive"),
+        em.objective("contrastive_cosine + 0.5*tcm"),
+        em.objective("contrastive + tcm"),
+        em.objective("triplet", margin=-5.0),
+    ]
+    curves = [weight_curves(objective, points=21) for objective in objectives]
+    assert [curve.geometry for curve in curves] == ["euclidean", "cosine", "euclidean and cosine", "euclidean"]
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    drawn = draw_weights(curves, tmp_path / "weights.svg").read_text()
+    assert "geometry: euclidean and cosine" in drawn
+    assert drawn.count("all weights are 0") == 1
+
+
+@pytest.mark.parametrize("form", ["svg", "png", "pdf"])
+def test_figures_of_the_same_curves_are_the_same_bytes(tmp_path, monkeypatch, form):
+    curves = [weight_curves(em.objective("pads"), points=5)]
+    first = draw_weights(curves, tmp_path / f"first.{form}").read_bytes()
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
+    assert draw_weights(curves, tmp_path / f"again.{form}").read_bytes() == first
+
+
 def test_the_noise_ratio_takes_the_cosine_of_centred_vectors():
     curves = weight_curves(em.objective("snr_contrastive"))
     pushed = curves.similarity[curves.negative > 0]
@@ -283,6 +309,37 @@ def test_curves_are_of_embeddings_with_many_dimensions():
     at = curve("gor", other_side=())
     for cosine in (-0.5, 0.2, 0.9):
         assert at("negative", cosine) == pytest.approx(4 * cosine, abs=1e-2)
+
+
+@pytest.mark.parametrize("selection", ["pads", "distance_weighted", "random_semihard"])
+def test_curves_of_random_draws_are_the_same_every_time(selection):
+    """A mean over draws, which neither reads nor moves torch's global generator."""
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    objective = em.objective("margin_loss", selection=selection)
+    first = weight_curves(objective, same_side=(0.2, 0.5, 0.8), points=41)
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(8)
+    again = weight_curves(objective, same_side=(0.2, 0.5, 0.8), points=41)
+    assert torch.equal(first.positive, again.positive)
+    assert torch.equal(first.negative, again.negative)
+    # Beyond the margin around β nothing changes but the cosine: no draw lets a weight stand out from its neighbours.
+    assert (first.positive[first.similarity < 0].diff() > 0).all()
+
+
+def test_curves_of_distance_weighted_margin_are_those_of_its_only_negative():
+    """The anchor has one negative, which every draw takes: the derivative of the pull and of half the terms."""
+    at = curve("margin", points=41)
+    for cosine in (-0.6, 0.1, 0.4):
+        # d = √(2 − 2 cos), so dd/dcos = −1/d; one positive and one negative lie within the margin.
+        assert at("positive", cosine) == pytest.approx(1 / math.sqrt(2 - 2 * cosine) / 2, rel=1e-2)
+
+
+def test_pads_pulls_and_now_and_then_pushes_its_own_class():
+    """A far positive is pulled; one at a distance that negatives are drawn at is pushed more often than pulled."""
+    at = curve("pads", same_side=(0.2, 0.5, 0.8), points=41)
+    assert at("positive", 0.0) > 0 > at("positive", 0.9)
+    assert at("negative", 0.5) == 0 < at("negative", 0.9)
 
 
 def test_a_loss_of_neighbourhoods_has_weights_but_no_curve():

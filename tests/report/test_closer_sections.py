@@ -12,11 +12,17 @@ from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
 from equimetric.evaluation.threshold_profile import threshold_profile
-from equimetric.report import render_html
+from equimetric.report import render_figure, render_html
 from equimetric.report.pictures import Thumbnails
 from equimetric.report.retrieval_data import collect_rows, retrieval_faults
 from equimetric.report.section import SECTIONS
-from equimetric.report.sections.accuracy_consistency import draw_points, find_front, labelled, pareto_front
+from equimetric.report.sections.accuracy_consistency import (
+    WIDTHS,
+    draw_points,
+    find_front,
+    group_labels,
+    pareto_front,
+)
 from equimetric.report.sections.explorer import compared_methods, fit_classes
 from equimetric.report.sections.weights import grid_weights
 from equimetric.report.threshold_data import all_classes, method_thresholds, pack_counts, with_certified
@@ -144,8 +150,30 @@ def test_every_method_of_the_front_is_named():
         | dict.fromkeys(("opis", "opis_low", "opis_high"), opis)
         for name, accuracy, opis in [*crowd, ("front, accurate", 94.01, 2.0), ("front, even", 93.9, 1.98)]
     ]
-    named = {point["method"] for group in labelled(points).values() for point in group}
-    assert {"front, accurate", "front, even"} <= named
+    for widths in WIDTHS:
+        named = {point["method"] for group in group_labels(points, widths).values() for point in group}
+        assert {"front, accurate", "front, even"} <= named
+
+
+def test_a_phone_shows_numbers_and_what_they_mean(known):
+    """Names have no room there, and a finger cannot point at a circle."""
+    found = SECTIONS["accuracy_consistency"].data(known)
+    layers = [layer for layer in found["figure"].spec()["layer"] if layer["mark"]["type"] == "text"]
+    shown = {layer["encoding"]["text"]["field"]: layer["mark"]["opacity"]["expr"] for layer in layers}
+    assert shown["number"] == "width >= 200 && width < 560 ? 1 : 0"
+    assert "width < 560" not in shown["method"]
+    numbers = {
+        value["number"] for layer in layers for value in layer["data"]["values"] if "number" in value
+    }  # fmt: skip
+    assert numbers == {str(number) for number in range(1, len(found["names"]) + 1)}
+    page = render_html(known)
+    assert all(f'<li class="name">{name.replace("_", "_<wbr>")}</li>' in page for name in found["names"])
+
+
+def test_papers_and_pages_have_names_of_one_width_alone(known):
+    figure = SECTIONS["accuracy_consistency"].data(known)["figure"]
+    for width in (figure.paper_width, 260, 600, 900):
+        assert sum(widths.narrowest <= width < widths.widest for widths in WIDTHS) == 1
 
 
 def test_consistency_takes_opis_from_stored_thresholds(known, spaces):
@@ -163,11 +191,37 @@ def test_weights_of_methods_and_why_others_have_none(known):
     assert "reads the embeddings" in grid_weights("hdc", "{}")[1]
 
 
+def test_weights_of_random_draws_are_the_same_in_every_page(known):
+    made = replace(known, recipes={"a": ("pads", {})})
+    pages = []
+    for _ in range(2):
+        grid_weights.cache_clear()
+        pages.append(render_html(made))
+    assert pages[0] == pages[1]
+
+
 def test_methods_with_the_same_weights_share_a_panel(known):
     recipes = {"a": ("contrastive", {}), "b": ("multi_similarity", {}), "c": ("contrastive", {})}
     curves = SECTIONS["weights"].data(replace(known, recipes=recipes))["curves"]
     assert [panel["names"] for panel in curves] == [["a", "c"], ["b"]]
     assert "a, c" in curves[0]["figure"].description
+
+
+def test_papers_name_the_methods_of_weights(known):
+    """Files have no heading; a page has one, and does not say it again in the figure."""
+    long = [f"a_method_with_a_long_name_{number}" for number in range(6)]
+    line = {"kind": "pair_weights", "step": 20}
+    line |= {kind: {"pairs": [3], "weight": [0.5]} for kind in ("positive", "negative")}
+    recipes = {**dict.fromkeys(long, ("contrastive", {})), "multi_similarity": ("multi_similarity", {})}
+    runs = tuple(replace(run, history=(line,)) for run in known.runs)
+    found = SECTIONS["weights"].data(replace(known, recipes=recipes, runs=runs))
+    shared, alone = (panel["figure"] for panel in found["curves"])
+    (batch,) = (panel["figure"] for panel in found["batches"])
+    drawn = render_figure(shared, "svg").decode()
+    assert all(name in drawn for name in long)
+    for figure in (alone, batch):
+        assert ">multi_similarity<" in render_figure(figure, "svg").decode()
+        assert "title" not in figure.page_spec()
 
 
 def test_weights_are_those_of_the_tuned_options(known):

@@ -9,7 +9,15 @@ import pytest
 from equimetric.report import comparison_table, render_html
 from equimetric.report.bundle import page_style
 from equimetric.report.curve_figure import curve_figure
-from equimetric.report.label_placement import CHARACTER, LINE, place_labels
+from equimetric.report.label_placement import (
+    CHARACTER,
+    LINE,
+    LabelOffset,
+    box_distance,
+    crosses,
+    label_box,
+    place_labels,
+)
 from equimetric.report.member_tables import cost_table
 from equimetric.report.memory_cells import format_bytes
 from equimetric.report.page_budget import PAGE_BYTES, image_byte_budget, other_bytes, threshold_byte_budget
@@ -68,6 +76,36 @@ def test_no_name_covers_another():
         for other_left, other_middle, other_right in boxes[:k]:
             apart = left >= other_right or right <= other_left
             assert apart or abs(middle - other_middle) >= LINE
+
+
+def test_no_name_seems_to_belong_to_another_point():
+    """A circle between two others, whose names would end beside each other's circles."""
+    points = [(120.0, 100.0, "a long name of a method"), (200.0, 98.0, "short"), (280.0, 101.0, "another long name")]
+    for stretch in (1.0, 1.2):
+        places = place_labels(points, 320, 200, needed=3, widest=384)
+        assert None not in places
+        for (x, y, name), offset in zip(points, places, strict=True):
+            box = label_box(stretch * x, y, offset, name)
+            own, *others = sorted(points, key=lambda point: point[2] != name)
+            nearest = min(box_distance(box, (stretch * other[0], other[1])) for other in others)
+            assert offset.is_far or nearest > box_distance(box, (stretch * own[0], own[1]))
+            assert nearest > 6
+
+
+def test_names_above_or_below_their_points_are_joined_to_them():
+    assert [LabelOffset(9.0, dy, "left").is_far for dy in (-7.0, 12.0, 3.5, -18.0, 23.0)] == [False] * 3 + [True] * 2
+    crowd = [(100.0 + 14 * k, 100.0, f"name {k}") for k in range(4)]
+    places = place_labels(crowd, 300, 200, needed=4)
+    assert all(offset.is_far for offset in places[1:3])
+    # No line passes through another name.
+    boxes = [label_box(x, y, offset, name) for (x, y, name), offset in zip(crowd, places, strict=True)]
+    for number, ((x, y, _), offset) in enumerate(zip(crowd, places, strict=True)):
+        end = (x + offset.line_end[0], y + offset.line_end[1])
+        assert not offset.is_far or not any(crosses((x, y), end, box) for k, box in enumerate(boxes) if k != number)
+
+
+def test_points_in_one_place_have_a_name_each():
+    assert None not in place_labels([(100.0, 100.0, "one"), (100.0, 100.0, "other")], 300, 200)
 
 
 def test_training_and_cost_show_memory_where_runs_know_it(study):

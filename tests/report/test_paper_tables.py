@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from latex_checks import check_latex_structure, compile_latex
 
+from equimetric.cli.protocols import describe_search
+from equimetric.dotted import format_setting
 from equimetric.intervals import t_interval
 from equimetric.report import PlainTable, TableColumn, TableRow, study_tables, to_csv, to_latex, to_markdown
 from equimetric.report.change_table import change_cell
@@ -114,6 +116,21 @@ def test_one_minus_everywhere_but_in_csv(judged_study, closely_known):
     assert not any("-" in text for text in texts)
     assert "difference" in to_csv(table)
     assert "−" not in to_csv(table)
+
+
+def test_settings_are_written_as_a_file_may_have_them(judged_study):
+    """The values of a search can be copied into a configuration, also from the protocols."""
+    search = judged_study.searches["triplet"]
+    params = {"margin": -0.123456, "lr": 1e-05}
+    choice = replace(search.choice, params=params)
+    tuned = replace(judged_study, searches={"triplet": replace(search, choice=choice)})
+    (row,) = search_table(tuned).rows
+    assert row.cells[1].text == "margin = -0.1235, lr = 1e-05"
+    assert row.cells[1].data["chosen margin"] == -0.123456
+    assert format_setting(0.123456) == "0.123456"
+    assert describe_search({"search": {"margin": {"uniform": [-0.2, 2.0]}, "lr": {"choice": [1e-06, 3]}}}) == (
+        "margin -0.2…2 uniform; lr 1e-06, 3"
+    )
 
 
 def test_one_unit_for_a_metric_everywhere(judged_study):

@@ -13,7 +13,7 @@ TRAIN, EVALUATE, DEPLOY, LOOK_UP = PANELS = ("Train and compare", "Evaluate", "D
 """Headings of the command list, in this order; a command may name another."""
 
 OUT = ("--out", "--output", "-o")
-"""The option of what a command writes: one spelling in all examples, the others accepted everywhere."""
+"""The option for a command's output; examples use the first spelling."""
 
 Function = TypeVar("Function", bound=Callable[..., None])
 

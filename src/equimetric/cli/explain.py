@@ -29,7 +29,7 @@ FORMATS = (".png", ".svg", ".pdf")
     examples="""
     equimetric explain                                 Figure 1, and RAW
     equimetric explain triplet margin=0.2              Figure 1, another margin
-    equimetric explain circle --out weights.png        Figure 1, and this beside
+    equimetric explain circle --out weights.png        Figure 1, with this beside it
     equimetric explain triplet margin=0.2 arcface --only      these two alone
     equimetric explain my_package.losses:my_loss
     """,
@@ -99,7 +99,7 @@ def split_options(arguments: list[str]) -> list[tuple[str, list[str]]]:
 def split_figure(
     named: list[tuple[str, list[str]]],
 ) -> tuple[dict[str, dict[str, Any]], list[tuple[str, list[str], "WeightPanel | None"]]]:
-    """The options that methods of Figure 1 are given there, and what stands others it: others, and further mentions.
+    """Options for the methods of Figure 1, and the methods drawn beside it: others, and further mentions of these.
 
     A further mention has the panel that it is drawn like.
     """

@@ -62,7 +62,7 @@ def protocols_command(
 
 def explain_protocol(protocol: "Protocol") -> None:
     """Title, paper, text, and every value that a study takes from it."""
-    from equimetric.dotted import flatten
+    from equimetric.dotted import flatten, format_setting
 
     show(f"{protocol.protocol} {protocol.version}: {protocol.title}", wrap=True)
     if protocol.paper:
@@ -73,7 +73,7 @@ def explain_protocol(protocol: "Protocol") -> None:
         show(f"\n{paragraph if literal else ' '.join(paragraph.split())}", wrap=not literal)
     values = [(key, value) for key, value in flatten(protocol.study) if not key.startswith(("methods.", "sweeps."))]
     if values:
-        console.print(build_table(("key", "value"), ((key, format_value(value)) for key, value in values)))
+        console.print(build_table(("key", "value"), ((key, format_setting(value)) for key, value in values)))
     sweeps = protocol.study.get("sweeps", {})
     if sweeps:
         console.print(
@@ -84,32 +84,29 @@ def explain_protocol(protocol: "Protocol") -> None:
         rows = ((row, table.get("method", row), describe_search(table)) for row, table in methods.items())
         console.print(build_table(("row", "method", "tuned"), rows))
     for data, changes in protocol.datasets.items():
-        differing = ", ".join(f"{key} = {format_value(value)}" for key, value in flatten(changes))
+        differing = ", ".join(f"{key} = {format_setting(value)}" for key, value in flatten(changes))
         show(f"On {data}: {differing}", wrap=True)
 
 
 def describe_points(sweep: Mapping[str, Any]) -> str:
     """'model.dim = 64, 128' for values of one key; else a line for each point with all it changes."""
-    from equimetric.dotted import flatten
+    from equimetric.dotted import flatten, format_setting
 
     if "values" in sweep:
-        return f"{sweep['key']} = {', '.join(map(format_value, sweep['values']))}"
+        return f"{sweep['key']} = {', '.join(map(format_setting, sweep['values']))}"
     return "\n".join(
-        f"{point}: {', '.join(f'{key} = {format_value(value)}' for key, value in flatten(changes))}"
+        f"{point}: {', '.join(f'{key} = {format_setting(value)}' for key, value in flatten(changes))}"
         for point, changes in sweep["points"].items()
     )
 
 
 def describe_search(table: Mapping[str, Any]) -> str:
     """'margin -0.2…2 uniform, temperature 0.01…100 log'."""
+    from equimetric.dotted import format_setting
+
     ranges = []
     for name, space in table.get("search", {}).items():
         (kind, bounds), *_ = space.items()
-        values = ", ".join(map(format_value, bounds)) if kind == "choice" else "…".join(map(format_value, bounds))
+        values = ", ".join(map(format_setting, bounds)) if kind == "choice" else "…".join(map(format_setting, bounds))
         ranges.append(f"{name} {values}" + ("" if kind == "choice" else f" {kind}"))
     return "; ".join(ranges)
-
-
-def format_value(value: object) -> str:
-    """A value as a file has it, numbers without digits that say nothing."""
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -15,6 +15,8 @@ MUCH_LARGER = 8
 
 def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
     """Weight against cosine similarity: positives solid and green, negatives dotted and blue."""
+    from matplotlib import rc_context
+
     from equimetric.evaluation.plots import NEGATIVE, POSITIVE, empty_figure
 
     columns = 2 if len(curves) == 4 else min(COLUMNS, len(curves))
@@ -29,7 +31,12 @@ def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
         (pull,) = panel.plot(x, curve.positive.numpy(), color=POSITIVE, label="positive: pulled")
         dotted = {"linestyle": ":", "linewidth": 2.2, "label": "negative: pushed"}
         (push,) = negative_axes.plot(x, curve.negative.numpy(), color=NEGATIVE, **dotted)
-        panel.set_title(curve.name)
+        note = {"ha": "center", "fontsize": "small", "transform": panel.transAxes}
+        if curve.geometry:
+            panel.text(0.5, 1.03, f"geometry: {curve.geometry}", **note)
+        panel.set_title(curve.name, pad=16 if curve.geometry else None)
+        if not max(largest):
+            panel.text(0.5, 0.7, "all weights are 0,\nat every cosine", **note)
         panel.set_xlabel("cosine similarity")
         panel.set_ylabel("weight of a positive" if separate_axes else "weight")
         if separate_axes:
@@ -49,5 +56,8 @@ def draw_weights(curves: Sequence[WeightCurves], file: Path) -> Path:
     for panel in panels[len(curves) :]:
         panel.set_visible(False)
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
+    # Files of the same curves are the same bytes.
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    with rc_context({"svg.hashsalt": "equimetric"}):
+        figure.savefig(file, dpi=150, metadata=undated.get(file.suffix.lower()))
     return file

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from equimetric.errors import EquimetricError, unknown_name
-from equimetric.escaping import printable
+from equimetric.escaping import one_line, printable
 from equimetric.extras import import_extra
 from equimetric.files import write_atomically
 from equimetric.report.palette import PALETTE
@@ -27,6 +28,9 @@ FIGURE_FORMATS = ("svg", "png", "pdf")
 
 PAPER_WIDTH = 460
 """Points of the plotting area where no page gives a width: one column of text."""
+
+TITLE_LETTER = 7
+"""Points that a letter of a title takes."""
 
 INK = "currentColor"
 
@@ -72,6 +76,7 @@ class Figure:
         description: what it shows, for those who cannot see it.
         caption: how to read it.
         paper_width: points of its plotting area where no page gives a width.
+        title: what stands above it in papers; in the page a heading says it.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Figure:
     description: str
     caption: str = ""
     paper_width: int = PAPER_WIDTH
+    title: str = ""
 
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification in the colours of all figures, with the data inside."""
@@ -118,6 +124,8 @@ def render_figure(figure: Figure, form: str) -> bytes:
     if form not in FIGURE_FORMATS:
         raise unknown_name("format of figures", form, FIGURE_FORMATS)
     spec = paper_spec(figure.spec(), figure.paper_width)
+    if figure.title:
+        spec["title"] = wrap(one_line(figure.title), figure.paper_width // TITLE_LETTER)
     convert = import_converter()
     options: dict[str, Any] = {"vl_version": VEGA_LITE}
     if form == "svg":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from equimetric.dotted import format_setting
 from equimetric.errors import EquimetricError
 from equimetric.report.metric_cells import metric_column, metric_text
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
@@ -40,7 +41,7 @@ def edge_groups(study: StudyRecord) -> dict[str, list[str]]:
         for name, value in search.choice.params.items() if search.choice else ():
             edge = describe_edge(search.space[name], value)
             if edge:
-                shown = method if edge.startswith("at ") else f"{method} ({format_number(value)})"
+                shown = method if edge.startswith("at ") else f"{method} ({format_setting(value, 4)})"
                 groups.setdefault(f"{name} {edge}", []).append(shown)
     return groups
 
@@ -52,7 +53,7 @@ def search_cells(method: str, search: SearchRecord, metric: str) -> tuple[TableC
     if tuned is None:
         return (name, *(TableCell("–") for _ in range(4)))
     shares = importance(search)
-    text = ", ".join(f"{key} = {format_number(value)}" for key, value in tuned.params.items())
+    text = ", ".join(f"{key} = {format_setting(value, 4)}" for key, value in tuned.params.items())
     importances = ", ".join(f"{key} {100 * share:.0f} %" for key, share in shares.items())
     return (
         name,
@@ -70,8 +71,3 @@ def importance(search: SearchRecord) -> dict[str, float]:
         return parameter_importance(search.space, search.trials)
     except EquimetricError:
         return {}
-
-
-def format_number(value: object) -> str:
-    """Four digits of a real number, a true minus."""
-    return f"{value:.4g}".replace("-", "−") if isinstance(value, float) else str(value)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from equimetric.escaping import one_line
 from equimetric.report.figure import Figure, import_altair
-from equimetric.report.label_placement import LINE, LabelOffset, place_labels
+from equimetric.report.label_placement import LabelOffset, place_labels
 from equimetric.report.palette import PALETTE
 from equimetric.report.section import section
 from equimetric.studies.records import StudyRecord
@@ -18,10 +19,26 @@ __all__ = ["accuracy_consistency_section", "pareto_front"]
 
 ACCURACY_METRICS = ("recall@1", "precision@1")
 
-WIDTH, HEIGHT = 800, 340
-"""Pixels of the plane where names are placed; a page that is wider has more room."""
-WITH_NAMES = "width < 560 ? 0 : 1"
-"""Opacity of names: on a phone they would cover one another, and the front is named above the figure."""
+PAPER_WIDTH, HEIGHT = 800, 340
+"""Pixels of the plane in papers, and its height everywhere."""
+
+
+@dataclass(frozen=True)
+class WidthRange:
+    """Widths of the plane for which labels are placed, and whether these are numbers, as names find no room."""
+
+    narrowest: int
+    widest: int
+    numbered: bool = False
+
+    @property
+    def opacity(self) -> str:
+        """1 where a page or a paper gives the plane such a width, else 0: an expression of Vega."""
+        return f"width >= {self.narrowest} && width < {self.widest} ? 1 : 0"
+
+
+WIDTHS = (WidthRange(200, 560, numbered=True), WidthRange(560, 720), WidthRange(720, 960))
+"""From a phone to the widest figure of a page; `consistency.css` shows what the numbers mean below the last of them."""
 LOGARITHMIC = 5.0
 """Ratio of the largest OPIS to the smallest from which the axis is logarithmic: a few methods that treat classes very
 unequally would press all others onto one line."""
@@ -30,6 +47,7 @@ TEMPLATE = """
 <p class="lead">Retrieving the right class and treating classes alike are two things.
 No {{ "trained " if beside }}method beats those on the front in both: {% for name in front %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}.</p>
 {{ figure | chart }}
+<ol class="point-names" aria-label="Methods by the numbers of the figure">{% for name in names %}<li class="name">{{ name | breakable }}</li>{% endfor %}</ol>
 {% if beside %}<p>Baselines, which are not drawn: {% for point in beside %}<span class="name">{{ point.method | breakable }}</span> \
 {{ "%.1f" | format(point.accuracy) }} %, OPIS {{ "%.2f" | format(point.opis) }} × 10⁻³\
 {{ " (no method beats it in both)" if point.unbeaten }}{{ "; " if not loop.last }}{% endfor %}.</p>{% endif %}
@@ -49,11 +67,13 @@ def accuracy_consistency_section(study: StudyRecord) -> Mapping[str, Any] | None
         lambda: draw_points(drawn),
         "Recall at 1 against OPIS of every method; the methods that no other beats in both are joined by a line.",
         "Recall@1, to the right is better, against OPIS, lower is better. Bars reach over the seeds. Filled: methods "
-        "that no other beats in both; the line is the front that they make. Hollow: the others, whose names are left "
-        "out where they have no room: point at the circle." + ("" if measured else " OPIS is that of the first seed."),
-        paper_width=WIDTH,
+        "that no other beats in both; the line is the front that they make. Hollow: the others."
+        + (" Names that have no room are left out: point at the circle." if leaves_out(drawn) else "")
+        + ("" if measured else " OPIS is that of the first seed."),
+        paper_width=PAPER_WIDTH,
     )
-    return {"figure": figure, "front": [point["method"] for point in drawn if point["front"]], "beside": beside}
+    front = [point["method"] for point in drawn if point["front"]]
+    return {"figure": figure, "front": front, "beside": beside, "names": [point["method"] for point in drawn]}
 
 
 def measure(study: StudyRecord, method: str, kind: str) -> dict[str, Any] | None:
@@ -121,27 +141,37 @@ def domain(points: Sequence[Mapping[str, Any]], name: str, logarithmic: bool = F
     return low - margin, high + margin
 
 
-def labelled(points: Sequence[Mapping[str, Any]]) -> dict[LabelOffset, list[Mapping[str, Any]]]:
-    """The points whose names find a place, by that place; those of the front first."""
-    order = sorted(points, key=lambda point: not point["front"])
+def group_labels(points: Sequence[Mapping[str, Any]], widths: WidthRange) -> dict[LabelOffset, list[Mapping[str, Any]]]:
+    """The points whose labels find a place in planes of some widths, by that place; those of the front first.
+
+    Every number finds one, or stands as far away as it takes; of names those of the front.
+    """
+    numbered = [{**point, "number": str(number)} for number, point in enumerate(points, start=1)]
+    order = sorted(numbered, key=lambda point: not point["front"])
     logarithmic = is_logarithmic(points)
     transform = math.log if logarithmic else float
     left, right = domain(points, "accuracy")
     low, high = map(transform, domain(points, "opis", logarithmic))
     pixels = [
         (
-            WIDTH * (point["accuracy"] - left) / (right - left),
+            widths.narrowest * (point["accuracy"] - left) / (right - left),
             HEIGHT * (high - transform(point["opis"])) / (high - low),
-            point["method"],
+            point["number" if widths.numbered else "method"],
         )
         for point in order
     ]
-    places = place_labels(pixels, WIDTH, HEIGHT, needed=sum(point["front"] for point in points))
+    needed = len(points) if widths.numbered else sum(point["front"] for point in points)
+    places = place_labels(pixels, widths.narrowest, HEIGHT, needed, widths.widest)
     groups: dict[LabelOffset, list[Mapping[str, Any]]] = {}
     for point, place in zip(order, places, strict=True):
         if place is not None:
             groups.setdefault(place, []).append(point)
     return groups
+
+
+def leaves_out(points: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether some width has no room for the label of some point."""
+    return any(sum(map(len, group_labels(points, widths).values())) < len(points) for widths in WIDTHS)
 
 
 def draw_points(points: Sequence[Mapping[str, Any]]) -> Any:
@@ -180,29 +210,27 @@ def draw_points(points: Sequence[Mapping[str, Any]]) -> Any:
             alt.Tooltip("opis:Q", title="OPIS (×10⁻³)", format=".2f"),
         ],
     )
-    groups = labelled(points)
-    leaders = [
-        alt.Chart(alt.Data(values=group))
-        .mark_rule(
-            opacity=alt.ExprRef(f"0.6 * ({WITH_NAMES})"),
-            x2Offset=place.dx,
-            y2Offset=place.dy - math.copysign(LINE / 2, place.dy),
-        )
-        .encode(x=x, y=y, x2="accuracy:Q", y2="opis:Q")
-        for place, group in groups.items()
-        if place.is_far
-    ]
-    names = [
-        alt.Chart(alt.Data(values=group))
-        .mark_text(
-            align=place.align,
-            baseline="middle",
-            dx=place.dx,
-            dy=place.dy,
-            fontSize=11,
-            opacity=alt.ExprRef(WITH_NAMES),
-        )
-        .encode(x=x, y=y, text="method:N")
-        for place, group in groups.items()
-    ]
-    return alt.layer(front, across, along, *leaders, dots, *names).properties(width="container", height=HEIGHT)
+    lines, words = [], []
+    for widths in WIDTHS:
+        for place, group in group_labels(points, widths).items():
+            label = "number" if widths.numbered else "method"
+            values = [{name: point[name] for name in (label, "accuracy", "opis")} for point in group]
+            beside = alt.Chart(alt.Data(values=values))
+            if place.is_far:
+                lines.append(draw_leader(beside, place, widths).encode(x=x, y=y, x2="accuracy:Q", y2="opis:Q"))
+            words.append(draw_label(beside, place, widths).encode(x=x, y=y, text=f"{label}:N"))
+    return alt.layer(front, across, along, *lines, dots, *words).properties(width="container", height=HEIGHT)
+
+
+def draw_leader(points: Any, place: LabelOffset, widths: WidthRange) -> Any:
+    """Lines from points to their labels."""
+    alt = import_altair()
+    x, y = place.line_end
+    return points.mark_rule(opacity=alt.ExprRef(f"0.6 * ({widths.opacity})"), x2Offset=x, y2Offset=y)
+
+
+def draw_label(points: Any, place: LabelOffset, widths: WidthRange) -> Any:
+    """Labels at a place beside their points."""
+    alt = import_altair()
+    shown = alt.ExprRef(widths.opacity)
+    return points.mark_text(align=place.align, baseline="middle", dx=place.dx, dy=place.dy, fontSize=11, opacity=shown)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from equimetric.dotted import format_setting
 from equimetric.errors import EquimetricError
 from equimetric.report.figure import Figure, import_altair
 from equimetric.report.palette import PALETTE
@@ -23,7 +24,7 @@ POINTS = 61
 
 TEMPLATE = """
 <p class="lead">A loss of pairs acts through one weight for each: how hard it pulls a positive closer and pushes a negative away.
-The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5 and 0.8 (same kind) and 0.5 (other kind); each is drawn as a share of its largest value. Methods with the same curves share a panel.</p>
+The curves move one pair of an anchor whose other pairs stay at cosines 0.2, 0.5 and 0.8 (same kind) and 0.5 (other kind); each is drawn as a share of its largest value. Where a method draws its pairs at random, its weights are means over many draws. Methods with the same curves share a panel.</p>
 <div class="panels">
 {% for method in curves %}
   <article><h3>{% for name in method.names %}<span class="name">{{ name | breakable }}</span>{{ ", " if not loop.last }}{% endfor %}</h3>{{ method.figure | chart }}</article>
@@ -105,15 +106,10 @@ def describe_tuned(study: StudyRecord, rows: Sequence[str]) -> str:
     """The options of methods that a search chose; '' where nothing was tuned."""
     texts = []
     for row in rows:
-        options = ", ".join(f"{key} = {format_value(value)}" for key, value in study.tuned.get(row, {}).items())
+        options = ", ".join(f"{key} = {format_setting(value, 4)}" for key, value in study.tuned.get(row, {}).items())
         if options:
             texts.append(f"{row}: {options}" if len(rows) > 1 else options)
     return f" Tuned: {'; '.join(texts)}." if texts else ""
-
-
-def format_value(value: object) -> str:
-    """A chosen value with four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]], tuned: str) -> Figure:
@@ -125,6 +121,7 @@ def curve_panel(number: int, names: list[str], grid: Mapping[str, list[float]], 
         lambda: draw_curves(grid, largest),
         f"Weight of a positive and of a negative pair against its cosine: {', '.join(names)}. Largest: {words}.",
         f"Largest weight: {words}.{tuned}",
+        title=", ".join(names),
     )
 
 
@@ -167,6 +164,7 @@ def batch_panel(number: int, name: str, logged: list[Mapping[str, Any]]) -> Figu
         f"batch-weights-{number + 1}",
         lambda: draw_batches(logged),
         f"Mean weight that {name} gives to the pairs of a batch, by their cosine, at every validation.",
+        title=name,
     )
 
 
