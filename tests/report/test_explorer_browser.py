@@ -1,11 +1,10 @@
 """The threshold explorer, the galleries of faults and the map, driven in a browser."""
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from playwright.sync_api import sync_playwright
+from browser_window import NEEDS_CHROMIUM
 
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
@@ -13,20 +12,7 @@ from equimetric.evaluation.metrics.roc import class_rates, far_and_frr
 from equimetric.report import write_report
 from equimetric.studies.report_records import load_embeddings_record
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    pytest.mark.slow,
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
