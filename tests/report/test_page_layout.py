@@ -162,3 +162,18 @@ def test_the_table_of_certificates_has_a_low_header_on_a_phone(open_page, closel
     table = page.locator("#explorer > .scroll table")
     assert "FAR bound %" in table.locator("thead").inner_text()
     assert table.locator("thead").bounding_box()["height"] < 90
+
+
+@pytest.mark.slow
+def test_printing_a_split_leaderboard_keeps_the_choice(open_page, judged_study):
+    metrics = {f"metric_number_{place}": 0.5 for place in range(9)}
+    runs = tuple(replace(run, metrics={**run.metrics, **metrics}) for run in judged_study.runs)
+    page = open_page(replace(judged_study, runs=runs), 1280)
+    page.click("#leaderboard-more")
+    page.check('#leaderboard-table input[value="triplet"]')
+    print_page(page)
+    assert page.locator("#leaderboard table:visible").count() > 1
+    page.emulate_media(media="screen")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#leaderboard table").count() == 1
+    assert page.is_checked('#leaderboard-table input[value="triplet"]')
