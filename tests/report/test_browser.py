@@ -114,13 +114,13 @@ def test_a_table_uses_the_window_and_shows_that_it_scrolls(browser, judged_study
     page = Window(
         browser, write_report(replace(judged_study, runs=runs), tmp_path), viewport={"width": 1600, "height": 900}
     ).page
-    region = page.locator(".wide")
+    region = page.locator("#leaderboard .wide")
     page.click("#leaderboard-more")
     assert region.bounding_box()["width"] > 1400
     assert region.get_attribute("data-more") == "right"
     assert region.evaluate("one => getComputedStyle(one).maskImage") != "none"
     region.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
-    page.wait_for_function("document.querySelector('.wide').dataset.more === 'left'")
+    page.wait_for_function("document.querySelector('#leaderboard .wide').dataset.more === 'left'")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1600
     page.close()
 
