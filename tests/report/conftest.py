@@ -1,12 +1,13 @@
 """A small study with known numbers, and builders for variants of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from browser_window import CHROMIUM
 
 from equimetric.evaluation import evaluate
 from equimetric.report import EmbeddingsRecord, GalleryRow, RunRecord, StudyRecord
@@ -169,6 +170,16 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
         openings={"train": 10, "evaluate": 1},
         probe_runs=(one("triplet", 0, 0.1, point="blur"),),
     )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium under Playwright; of one module, because two of them cannot run in one thread."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
 
 
 HOSTILE = "<script>alert(1)</script>"

@@ -2,49 +2,15 @@
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from browser_window import NEEDS_CHROMIUM, Window
 
 from equimetric.report import write_report
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install the package chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-class Window:
-    """A page, with all that it complained about and asked the network for."""
-
-    def __init__(self, browser, file: Path, **options):
-        self.page = browser.new_page(**options)
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(file.as_uri())
-        for figure in self.page.locator("figure.chart").all():
-            if figure.is_visible():
-                figure.scroll_into_view_if_needed()
-                figure.locator(".canvas svg").first.wait_for(timeout=60_000)
-
-    def column(self, place: int) -> list[str]:
-        cells = self.page.locator(f"#leaderboard-table tbody.trained tr:visible > :nth-child({place})")
-        return [text.strip() for text in cells.all_inner_texts()]
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture
@@ -128,7 +94,7 @@ def test_rows_keep_their_order_when_the_baseline_changes(window):
     differences = page.locator("#leaderboard-table tbody.trained .against")
     values = differences.evaluate_all("cells => cells.map((cell) => Number(cell.dataset.value))")
     assert values == sorted(values, reverse=True)
-    assert page.locator("#leaderboard .notes", has_text="“vs triplet”").count() == 1
+    assert page.locator("#leaderboard .notes", has_text="“Against triplet”").count() == 1
 
 
 def test_lesser_columns_are_folded(window):
@@ -148,13 +114,13 @@ def test_a_table_uses_the_window_and_shows_that_it_scrolls(browser, judged_study
     page = Window(
         browser, write_report(replace(judged_study, runs=runs), tmp_path), viewport={"width": 1600, "height": 900}
     ).page
-    region = page.locator(".wide")
+    region = page.locator("#leaderboard .wide")
     page.click("#leaderboard-more")
     assert region.bounding_box()["width"] > 1400
     assert region.get_attribute("data-more") == "right"
     assert region.evaluate("one => getComputedStyle(one).maskImage") != "none"
     region.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
-    page.locator('.wide[data-more="left"]').wait_for()
+    page.locator('#leaderboard .wide[data-more="left"]').wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 1600
     page.close()
 
@@ -358,3 +324,11 @@ def test_a_page_without_verdicts_works_as_well(browser, study, tmp_path):
     plain.page.click("#leaderboard-table th.primary button")
     assert plain.complaints == []
     plain.page.close()
+
+
+def test_names_sort_by_the_numbers_in_them(browser, run, study_of, tmp_path):
+    record = study_of(*(run(f"dim {size}", 0, 0.5 + size / 1000) for size in (8, 128, 16)))
+    window = Window(browser, write_report(record, tmp_path), viewport={"width": 900, "height": 700})
+    window.page.locator("#leaderboard-table th", has_text="Method").locator("button").click()
+    assert window.column(1) == ["dim 8", "dim 16", "dim 128"]
+    window.page.close()

@@ -101,6 +101,20 @@ def test_methods_with_and_without_tcm_are_compared(known):
     assert compared_methods(replace(known, recipes={}), ["b", "c", "a"]) == ["b", "c"]
 
 
+def test_scores_are_accepted_from_the_threshold_on(known):
+    run = known.profiles["contrastive"].run
+    scored = replace(run, thresholds=replace(run.thresholds, scored=True), plain=run.thresholds)
+    profiles = {"contrastive": replace(known.profiles["contrastive"], run=scored)}
+    sections = [SECTIONS["explorer"].data(one) for one in (known, replace(known, profiles=profiles))]
+    assert [one["accepted"] for one in sections] == [
+        "distance is at most", "distance is at most or their score is at least",
+    ]  # fmt: skip
+    methods = sections[1]["values"]["methods"]
+    assert {name: method["cohort"] for name, method in methods.items()} == {
+        "contrastive": True, "contrastive (without its cohort)": False,
+    }  # fmt: skip
+
+
 def test_old_stores_have_none_of_these_sections(study):
     for name in ("explorer", "faults", "weights", "understand", "accuracy_consistency"):
         assert SECTIONS[name].data(study) is None

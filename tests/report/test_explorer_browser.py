@@ -1,11 +1,10 @@
 """The threshold explorer, the galleries of faults and the map, driven in a browser."""
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from playwright.sync_api import sync_playwright
+from browser_window import NEEDS_CHROMIUM
 
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
@@ -13,20 +12,7 @@ from equimetric.evaluation.metrics.roc import class_rates, far_and_frr
 from equimetric.report import write_report
 from equimetric.studies.report_records import load_embeddings_record
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    pytest.mark.slow,
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +105,58 @@ def test_other_method_follows_at_the_same_false_accept_rate(page):
     page.select_option("#explorer-link", "threshold")
     shown = page.locator("td[data-value=threshold]").all_inner_texts()
     assert float(shown[0]) == pytest.approx(float(shown[1]), abs=0.05)
+
+
+def show_threshold(page):
+    """What links B to A, and whether the choice of one threshold for both is open."""
+    option = page.locator("#explorer-link option").nth(1)
+    return page.input_value("#explorer-link"), option.is_disabled(), option.text_content()
+
+
+def test_a_threshold_that_the_other_has_not_is_not_shown_there(page):
+    page.select_option("#explorer-link", "threshold")
+    page.evaluate("""() => {
+        const [first, second] = equimetric.explorer.panels.map((panel) => panel.method);
+        second.thresholds = second.thresholds.map((value, place) => first.thresholds[20] + place * 1e-6);
+    }""")
+    move(page, 20)
+    assert show_threshold(page) == ("threshold", False, "nearest step to the same threshold")
+    move(page, 60)
+    assert show_threshold(page) == ("far", True, "nearest step to the same threshold (B has none)")
+    far = (
+        percent(page.locator(f".threshold-panel >> nth={side} >> td[data-value=far]").inner_text()) for side in (0, 1)
+    )
+    assert next(far) == pytest.approx(next(far), abs=1e-2)
+    move(page, 20)
+    assert show_threshold(page)[0] == "threshold"
+
+
+@pytest.mark.parametrize("field", ["scored", "cohort"])
+def test_scores_of_another_kind_share_no_threshold(page, field):
+    page.select_option("#explorer-link", "threshold")
+    page.evaluate("field => { equimetric.explorer.panels[1].method[field] = true; }", field)
+    move(page, 60)
+    assert show_threshold(page) == ("far", True, "nearest step to the same threshold (B is on another scale)")
+
+
+def test_a_method_without_all_classes_says_which_have_them(page):
+    assert page.locator(".threshold-panel .notes:visible").count() == 0
+    page.evaluate("""() => {
+        const [first, second] = equimetric.explorer.panels;
+        delete first.values.classes[first.name];
+        first.choose(first.name);
+        first.build();
+    }""")
+    assert not page.is_visible("#explorer-search-A")
+    other = page.input_value("#explorer-method-B")
+    note = page.locator(".threshold-panel").first.locator(".notes")
+    assert note.inner_text() == f"All classes are in the page for {other} only."
+
+
+def test_the_search_stands_off_the_table_above(page):
+    page.wait_for_selector("#explorer-search-A:not([hidden])")
+    table = page.locator(".threshold-values").first.bounding_box()
+    assert page.locator("#explorer-class-A").bounding_box()["y"] - table["y"] - table["height"] >= 8
 
 
 def test_any_class_can_be_looked_up(page, spaces):

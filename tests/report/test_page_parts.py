@@ -127,6 +127,15 @@ def test_training_and_cost_show_memory_where_runs_know_it(study):
     assert format_bytes(999_600_000) == "1000 MB"
 
 
+def test_without_logs_validation_has_no_columns(judged_study):
+    names = [column.name for column in training_table(judged_study).columns]
+    assert names[1:3] == ["selected at step", "last validation"]
+    bare = training_table(replace(judged_study, runs=tuple(replace(run, history=()) for run in judged_study.runs)))
+    assert [column.name for column in bare.columns] == [name for name in names if name not in names[1:3]]
+    assert not any("validation" in note for note in bare.footnotes)
+    assert len(bare.rows) == 3
+
+
 def test_methods_with_the_same_note_share_a_line(run, study_of):
     note = "The cohort has 10 classes"
     runs = [run(f"m{k}", seed, 0.5, notes=(note,)) for k in range(5) for seed in range(2)]
@@ -143,6 +152,11 @@ def test_changed_queries_begin_with_both_ends_of_the_pair(judged_study):
     first, second, *_ = most_changed(queries, ("triplet", "contrastive"))
     assert differences[first] == differences.max()
     assert differences[second] == differences.min()
+
+
+def test_methods_are_chosen_among_from_the_best_to_the_baselines(judged_study):
+    shown = SECTIONS["compare"].data(judged_study)
+    assert shown["names"] == ["triplet", "margin_miner", "contrastive", "raw_pixels"]
 
 
 def test_a_page_without_pictures_keeps_names_and_neighbours(judged_study, known):

@@ -10,6 +10,7 @@ from latex_checks import check_latex_structure, compile_latex
 
 from equimetric.cli.protocols import describe_search
 from equimetric.dotted import format_setting
+from equimetric.escaping import latex_text
 from equimetric.intervals import t_interval
 from equimetric.report import PlainTable, TableColumn, TableRow, study_tables, to_csv, to_latex, to_markdown
 from equimetric.report.change_table import change_cell
@@ -17,6 +18,7 @@ from equimetric.report.metric_cells import metric_cell, metric_column, value_cel
 from equimetric.report.search_table import search_table
 from equimetric.report.table_data import format_number, number_cell, text_cell
 from equimetric.report.threshold_table import threshold_table
+from equimetric.studies.ledger import LedgerEntry
 from equimetric.studies.table import comparison_table
 
 
@@ -143,3 +145,40 @@ def test_one_unit_for_a_metric_everywhere(judged_study):
     tuned = search_table(judged_study)
     assert [column.heading for column in tuned.columns][3] == "validation map@r (%)"
     assert tuned.rows[0].cells[3].text == "58.00"
+
+
+@pytest.fixture
+def tuned_ledger(judged_study):
+    """A ledger of twenty tuned methods, each with an option of its own."""
+    findings = ", ".join(f"learning_rate {1e-4 * place:g} for method_{place}" for place in range(1, 21))
+    entries = tuple(
+        LedgerEntry(factor=factor, status="differs", finding=findings)
+        for factor in ("optimizer", "dimension", "augmentation", "batch")
+    )
+    ledger = judged_study.ledger.model_copy(update={"entries": entries, "notes": ("Tuned as <published>.",) * 12})
+    conditions = {f"condition_{place}": "the same text for all of the methods, of some length" for place in range(30)}
+    return study_tables(replace(judged_study, ledger=ledger, conditions=conditions))["ledger"]
+
+
+def test_a_long_ledger_continues_on_further_pages(tuned_ledger, tmp_path):
+    text = to_latex(tuned_ledger)
+    check_latex_structure(text)
+    assert text.count(r"\begin{table}") > 1
+    assert text.count("continued") == text.count(r"\begin{table}") - 1
+    assert text.count("Tuned as") == 12
+    for row in tuned_ledger.rows:
+        assert text.count(latex_text(row.cells[0].text) + " & ") == 1
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed; the structure is checked above")
+    for package in ("", r"\usepackage{booktabs,graphicx}"):
+        compile_latex(text, tmp_path, package)
+
+
+def test_cells_that_wrap_take_no_empty_line(judged_study, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    conditions = {f"condition {place}": "one line" for place in range(36)}
+    table = study_tables(replace(judged_study, ledger=None, conditions=conditions))["ledger"]
+    text = to_latex(table)
+    assert text.count(r"\begin{table}") == 1
+    compile_latex(text, tmp_path)

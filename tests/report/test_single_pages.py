@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from equimetric.evaluation import evaluate
+from equimetric.intervals import t_interval
 from equimetric.report import figures_of, record_tables, render_html
 from equimetric.report.interval_figure import draw_intervals
 from equimetric.report.retrieval_data import retrieval_faults
+from equimetric.report.sections.answer import answer_section
 from equimetric.report.sections.embeddings_answer import format_percent, threshold_sentences
 from equimetric.report.sections.embeddings_faults import embeddings_faults_section
 from equimetric.report.sections.explorer import explorer_section
@@ -75,6 +77,35 @@ def test_a_page_of_one_failed_run_says_why(run, study_of):
     text = words_of(render_html(study_of(run("a", status="failed", error="the loss became NaN"))))
     assert "The run failed" in text
     assert "the loss became NaN" in text
+
+
+@pytest.fixture
+def single_with_classes(run, study_of, class_list):
+    """One run with a score of every class."""
+    scores = np.random.default_rng(0).uniform(0.4, 0.9, 24)
+    history = ({"kind": "validation", "step": 100, "map@r": 0.6},)
+    fields = {"classes": class_list, "per_class": {"map@r": scores}, "history": history}
+    return study_of(run("contrastive", 0, float(scores.mean()), **fields))
+
+
+def test_a_run_has_the_interval_over_its_classes(single_with_classes):
+    (only,) = single_with_classes.runs
+    interval = t_interval(only.per_class["map@r"].tolist())
+    (text,) = answer_section(single_with_classes)["sentences"][1:]
+    low, high = (f"{100 * end:.1f}\u00a0%" for end in (interval.low, interval.high))
+    assert text.startswith(f"The 95\u00a0% interval for other classes of the same kind is {low} to {high}; ")
+    several = replace(single_with_classes, runs=(only, replace(only, seed=1)))
+    assert not any("other classes" in sentence for sentence in answer_section(several)["sentences"])
+
+
+def test_one_method_has_nothing_to_choose_in_a_legend(single_with_classes, judged_study):
+    captions = [
+        figure.caption
+        for record in (single_with_classes, judged_study)
+        for figure in figures_of(record)
+        if figure.name == "curves"
+    ]
+    assert ["Choose a method" in caption for caption in captions] == [False, True]
 
 
 def test_embeddings_have_intervals_over_classes(space, file):

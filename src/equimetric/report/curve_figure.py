@@ -25,12 +25,13 @@ def curve_figure(study: StudyRecord, table: ComparisonTable) -> Figure | None:
     if not curves:
         return None
     chosen = {method: selected_steps(study, method, list(curve)) for method, curve in curves.items()}
+    choice = " Choose a method in the legend to see it alone; shift adds others." if len(curves) > 1 else ""
     return Figure(
         "curves",
         lambda: draw_curves(curves, chosen, trained, column.scale, f"validation {column.heading}"),
         f"{column.metric} on the validation classes against the training step, one line per method.",
         f"{column.metric} on the validation classes. {describe_lines(curves)} Dots: the steps whose weights were "
-        "selected. Choose a method in the legend to see it alone; shift adds others.",
+        f"selected.{choice}",
     )
 
 

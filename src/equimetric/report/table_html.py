@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["TABLE_TEMPLATE", "render_table"]
 
 TABLE_TEMPLATE = """
-<div class="scroll" role="region" aria-label="{{ table.title }}" tabindex="0">
+<div class="scroll wide" role="region" aria-label="{{ table.title }}" tabindex="0">
 <table class="results plain">
   <thead>
     <tr>{% for column in table.columns %}

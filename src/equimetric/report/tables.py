@@ -3,9 +3,9 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
 from equimetric.escaping import csv_text, latex_text, markdown_text, one_line, printable
@@ -34,6 +34,14 @@ _LATEX_FIT = (
     r"\providecommand{\fittoline}[1]{\ifdefined\resizebox\sbox0{#1}\ifdim\wd0>\linewidth"
     r"\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi\else#1\fi}"
 )
+
+# `\raggedright` takes the end of a row away; a paragraph of its own would leave an empty line below the text.
+_LATEX_RAGGED = r"\providecommand{\raggedcell}{\raggedright\let\\\tabularnewline}"
+
+_LATEX_PAGE = 40
+"""Lines that a float of a page has room for."""
+_LATEX_WRAP, _LATEX_NOTE_WRAP = 33, 80
+"""Letters in a line of a column that wraps, and of the notes."""
 
 
 def plain_table(table: "ComparisonTable") -> PlainTable:
@@ -112,22 +120,62 @@ def to_csv(table: "PlainTable | ComparisonTable") -> str:
 
 
 def to_latex(table: "PlainTable | ComparisonTable") -> str:
-    """The table as a LaTeX float, footnotes below it; with the booktabs package or without it."""
+    """The table as LaTeX floats, footnotes below the last; with the booktabs package or without it.
+
+    A table that is longer than a page continues in further floats.
+    """
     table = _plain(table).for_readers()
-    caption = latex_text(table.title.rstrip(".") + ".")
-    body: list[str] = []
-    for place, row in enumerate(table.rows):
-        if place and table.rows[place - 1].group != row.group:
-            body.append(r"\midrule")
-        body.append(_latex_line(map(_latex_cell, table.columns, row.cells)))
     lines = [
         r"% \usepackage{booktabs} has finer rules; these stand in for it where it is not loaded.",
         *(rf"\providecommand{{\{rule}}}{{\hline}}" for rule in ("toprule", "midrule", "bottomrule")),
         r"% \usepackage{graphicx} scales a table that is wider than the text; without it, it stays as wide as it is.",
         _LATEX_FIT,
+        *([_LATEX_RAGGED] if any(column.wraps for column in table.columns) else []),
+    ]
+    parts = _latex_parts(table)
+    for place, rows in enumerate(parts):
+        lines += _latex_float(table, rows, continued=place > 0, last=place + 1 == len(parts))
+    return "\n".join([*lines, ""])
+
+
+def _latex_parts(table: PlainTable) -> list[tuple[TableRow, ...]]:
+    """The rows of each float: as many floats as the table needs, about equally long."""
+    heights = [_latex_height(table, row) for row in table.rows]
+    notes = sum(ceil(len(footnote) / _LATEX_NOTE_WRAP) for footnote in table.footnotes)
+    count = max(1, ceil((sum(heights) + notes) / _LATEX_PAGE))
+    if count == 1:
+        return [table.rows]
+    limit = (sum(heights) + notes) / count
+    parts: list[list[TableRow]] = [[]]
+    taken = 0
+    for row, height in zip(table.rows, heights, strict=True):
+        if taken >= limit or (parts[-1] and taken + height > _LATEX_PAGE):
+            parts.append([])
+            taken = 0
+        parts[-1].append(row)
+        taken += height
+    return [tuple(part) for part in parts]
+
+
+def _latex_height(table: PlainTable, row: TableRow) -> int:
+    """The lines that a row takes."""
+    wrapped = (len(cell.text) for column, cell in zip(table.columns, row.cells, strict=True) if column.wraps)
+    return max([1, *(ceil(length / _LATEX_WRAP) for length in wrapped)])
+
+
+def _latex_float(table: PlainTable, rows: Sequence[TableRow], *, continued: bool, last: bool) -> list[str]:
+    """The lines of one float with some of the rows."""
+    title = table.title.rstrip(".") + (", continued." if continued else ".")
+    body: list[str] = []
+    for place, row in enumerate(rows):
+        if place and rows[place - 1].group != row.group:
+            body.append(r"\midrule")
+        body.append(_latex_line(map(_latex_cell, table.columns, row.cells)))
+    return [
         r"\begin{table}",
+        *([r"\addtocounter{table}{-1}"] if continued else []),
         r"\centering\small\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{caption}}}",
+        rf"\caption{{{latex_text(title)}}}",
         r"\medskip",
         r"\fittoline{",
         rf"\begin{{tabular}}{{{''.join(map(_latex_alignment, table.columns))}}}",
@@ -137,11 +185,9 @@ def to_latex(table: "PlainTable | ComparisonTable") -> str:
         *body,
         r"\bottomrule",
         r"\end{tabular}}",
-        *_latex_notes(table.footnotes),
+        *(_latex_notes(table.footnotes) if last else ()),
         r"\end{table}",
-        "",
     ]
-    return "\n".join(lines)
 
 
 def to_json(table: "PlainTable | ComparisonTable") -> str:
@@ -249,7 +295,7 @@ def _latex_alignment(column: TableColumn) -> str:
 def _latex_cell(column: TableColumn, cell: TableCell) -> str:
     """A cell, ragged where it wraps: narrow lines have no room to be filled."""
     text = _emphasise(_LATEX, cell, latex_text)
-    return rf"{{\raggedright {text}\par}}" if column.wraps else text
+    return rf"\raggedcell {text}" if column.wraps else text
 
 
 def _latex_notes(footnotes: Iterable[str]) -> list[str]:

@@ -96,6 +96,11 @@
       return this.values.methods[this.name];
     }
 
+    /** The methods that come with all their classes. */
+    get complete() {
+      return Object.keys(this.values.classes);
+    }
+
     choose(name) {
       this.name = name;
       this.lookedUp = [];
@@ -165,6 +170,7 @@
         ]),
         element("table", { class: "threshold-values" }, [element("caption", {}, "At this threshold"), this.table]),
         element("p", { class: "controls", hidden: true, id: `explorer-search-${this.side}` }, [element("label", { for: this.search.id }, "Look up a class"), this.search, this.list, this.found]),
+        element("p", { class: "notes", hidden: !this.complete.length || this.complete.includes(this.name) }, `All classes are in the page for ${this.complete.join(" and ")} only.`),
         element("div", { class: "scroll", role: "region", "aria-label": select.options.length < 2 ? "Classes" : `Classes of method ${this.side}`, tabindex: "0" }, element("table", { class: "threshold-classes" }, [
           element("caption", {}, `The ${method.worst.length} classes of lowest mean utility over the calibration range, lowest first; values at this threshold`),
           element("thead", {}, element("tr", {}, ["Class", "FAR %", "FRR %", "Utility"].map((title, i) => element("th", { scope: "col", class: i ? "number" : null }, title)))),
@@ -351,6 +357,17 @@
     }
   }
 
+  const SAME_THRESHOLD = "nearest step to the same threshold";
+
+  /** Why a threshold of one method says nothing of another; "" where it does. */
+  const whyNotSame = (first, second, index) => {
+    if (first.scored !== second.scored || first.cohort !== second.cohort) {
+      return "B is on another scale";
+    }
+    const value = first.thresholds[index], ends = [second.thresholds[0], second.thresholds.at(-1)];
+    return value < ends[0] || value > ends[1] ? "B has none" : "";
+  };
+
   /** Two panels and the slider that moves both. */
   const start = () => {
     const values = equimetric.data("explorer");
@@ -363,8 +380,10 @@
     const slider = element("input", { type: "range", id: "explorer-threshold", min: 0, step: 1 });
     const link = element("select", { id: "explorer-link" }, [
       element("option", { value: "far" }, "nearest step to the same false accept rate"),
-      element("option", { value: "threshold" }, "nearest step to the same threshold"),
+      element("option", { value: "threshold" }, SAME_THRESHOLD),
     ]);
+    // What was asked for, also while it cannot be shown.
+    let linked = link.value;
     const jump = element("button", { type: "button", id: "explorer-certified" });
 
     const update = () => {
@@ -372,6 +391,11 @@
       const index = Number(slider.value);
       first.move(index);
       if (second) {
+        const reason = whyNotSame(first.method, second.method, index);
+        const [, option] = link.options;
+        option.disabled = reason !== "";
+        option.textContent = reason ? `${SAME_THRESHOLD} (${reason})` : SAME_THRESHOLD;
+        link.value = reason ? "far" : linked;
         const same = link.value === "far" ? nearest(second.far, first.far[index]) : nearest(second.method.thresholds, first.method.thresholds[index]);
         second.move(same);
       }
@@ -393,7 +417,10 @@
       panel.build();
     });
     slider.addEventListener("input", update);
-    link.addEventListener("change", update);
+    link.addEventListener("change", () => {
+      linked = link.value;
+      update();
+    });
     jump.addEventListener("click", () => {
       slider.value = nearest(panels[0].method.thresholds, panels[0].method.certified.threshold);
       update();

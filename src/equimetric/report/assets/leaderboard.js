@@ -2,6 +2,8 @@
 // The leaderboard: sort by any column, filter by name, judge all rows against the one that is chosen.
 
 {
+  // A page of one run has neither a filter nor folded columns.
+
   /** The sort key of a row in a column. */
   const keyOf = (row, column, kind) => {
     const value = row.cells[column].dataset.value ?? "";
@@ -18,7 +20,7 @@
       const rows = [...body.rows];
       rows.sort((one, other) => {
         const [a, b] = [keyOf(one, column, kind), keyOf(other, column, kind)];
-        return sign * (kind === "text" ? a.localeCompare(b, "en") : a - b || 0);
+        return sign * (kind === "text" ? a.localeCompare(b, "en", { numeric: true }) : a - b || 0);
       });
       body.append(...rows);
     }
@@ -58,6 +60,9 @@
   /** Show the rows whose names hold the words, and only those tied with the best where that is asked for. */
   const makeFilter = (table) => {
     const words = document.getElementById("leaderboard-filter");
+    if (!words) {
+      return;
+    }
     const tied = document.getElementById("leaderboard-tied");
     const count = document.getElementById("leaderboard-count");
     const rows = [...table.querySelectorAll("tbody tr")];
@@ -112,6 +117,9 @@
   /** Fold the columns of lesser interest, and a button that shows them. */
   const foldColumns = (table) => {
     const button = document.getElementById("leaderboard-more");
+    if (!button) {
+      return;
+    }
     const words = button.textContent;
     const fold = (folded) => {
       table.classList.toggle("folded", folded);

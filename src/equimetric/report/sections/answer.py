@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from equimetric.report.answer_text import answer, missing_runs_sentence, undecided_sentences
+from equimetric.report.answer_text import NO_BREAK_SPACE, answer, missing_runs_sentence, undecided_sentences
 from equimetric.report.interval_figure import interval_figure
-from equimetric.report.section import section
+from equimetric.report.section import is_single, section
 from equimetric.studies.judgement import judge_study
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.table import comparison_table
+from equimetric.studies.statistics import TwoWayInterval
+from equimetric.studies.table import ComparisonTable, comparison_table
 
 __all__ = ["answer_section"]
 
@@ -43,8 +44,9 @@ def answer_section(study: StudyRecord) -> Mapping[str, Any]:
     table = comparison_table(study)
     pairs = judge_study(study).pairs
     measured = any(row.cells[0] is not None for row in table.rows)
+    sentences = [*answer(study, table, pairs), *class_interval_sentence(study, table)]
     return {
-        "sentences": answer(study, table, pairs) if measured else ["No run finished, so there is nothing to compare."],
+        "sentences": sentences if measured else ["No run finished, so there is nothing to compare."],
         "needs": [] if pairs is None else undecided_sentences(pairs),
         "figure": interval_figure(study, table) if measured and len(table.rows) > 1 else None,
         "missing": missing_runs_sentence(study),
@@ -52,3 +54,18 @@ def answer_section(study: StudyRecord) -> Mapping[str, Any]:
         "noted": sum(bool(run.notes) for run in study.runs),
         "runs": len(study.runs),
     }
+
+
+def class_interval_sentence(study: StudyRecord, table: ComparisonTable) -> list[str]:
+    """What other classes would change of the score of a single run, which has no interval over seeds."""
+    cell = table.rows[0].cells[0] if is_single(study) else None
+    if not isinstance(cell, TwoWayInterval) or not cell.seeds_unknown or not cell.variance > 0:
+        return []
+    column = table.columns[0]
+    unit = f"{NO_BREAK_SPACE}%" if column.percent else ""
+    low, high = (f"{column.number(end)}{unit}" for end in (cell.low, cell.high))
+    confidence = f"{100 * cell.confidence:g}{NO_BREAK_SPACE}%"
+    return [
+        f"The {confidence} interval for other classes of the same kind is {low} to {high}; "
+        "one run does not tell what another seed would change."
+    ]

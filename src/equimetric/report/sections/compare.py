@@ -81,11 +81,13 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
     if pair is None:
         return None
     means = {row: scores.values.mean(axis=0) for row, scores in judgement.scores.items()}
+    # Baselines last.
+    ranked = [row.method for row in sorted(comparison_table(study).rows, key=lambda row: row.kind == "baseline")]
     listed = next(run.classes for run in study.runs if run.method == pair[0] and run.classes is not None)
     column = comparison_table(study).columns[0]
     queries = study.queries
     shown = [] if queries is None or queries.images is None else most_changed(queries, pair)
-    order = [*pair, *(row.method for row in comparison_table(study).rows if row.method not in pair)]
+    order = [*pair, *(row for row in ranked if row not in pair)]
     payload = {
         "metric": column.metric,
         "heading": column.heading,
@@ -103,7 +105,7 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
     }
     first, second = pair
     return {
-        "names": [row.method for row in comparison_table(study).rows if row.method in means],
+        "names": [row for row in ranked if row in means],
         "first": first,
         "second": second,
         "payload": payload,

@@ -21,12 +21,14 @@ __all__ = ["class_names", "compared_methods", "explorer_section"]
 ALL_CLASSES_BYTES = 2_500_000
 """What all classes of the two methods may take together at most."""
 STRIDES = (1, 2, 4, 8)
+ACCEPTED = {False: "distance is at most", True: "score is at least"}
+"""Whether a method has scores → which pairs it accepts."""
 WITHOUT_COHORT = " (without its cohort)"
 DETAIL = ((101, 20), (11, 20), (11, 6), (11, 2))
 """Quantiles over the classes, and classes of lowest utility, of each method; a page of very many methods has fewer."""
 
 TEMPLATE = """
-<p class="lead">Two items are accepted as the same class where their {{ measure }} is within one threshold. Move it, and see what that
+<p class="lead">Two items are accepted as the same class where their {{ accepted }} the threshold. Move it, and see what that
 does to all pairs and to every class. All values are counts of the pairs of {{ counted }}.</p>
 <div id="explorer-app" hidden></div>
 <h3>Calibration range and certificate{% if not single %} of every method{% endif %}</h3>
@@ -35,7 +37,7 @@ does to all pairs and to every class. All values are counts of the pairs of {{ c
   <thead><tr><th scope="col">{{ "Of" if single else "Method" }}</th><th scope="col" class="number">Calibration range</th>
     <th scope="col" class="number">OPIS ×10⁻³</th><th scope="col" class="number">10 %-OPIS ×10⁻³</th>
     <th scope="col" class="number">Certified threshold</th><th scope="col" class="number">FAR %</th><th scope="col" class="number">FRR %</th>
-    {% if bounded %}<th scope="col" class="number">bound on FAR for new classes, 95 % (%)</th>{% endif %}</tr></thead>
+    {% if bounded %}<th scope="col" class="number">FAR bound %</th>{% endif %}</tr></thead>
   <tbody>
   {% for method in methods %}
     <tr>
@@ -50,7 +52,7 @@ does to all pairs and to every class. All values are counts of the pairs of {{ c
 </div>
 <ul class="notes"><li>The calibration range lies between the thresholds of false accept rates (FAR) of 1 % and 10 %. OPIS is the variance between classes of the
 utility there: the harmonic mean of 1 − FAR and 1 − FRR of a class; lower is more even. The certified threshold is that of <code>equimetric calibrate</code> on these
-classes{% if bounded %}; its bound for new classes has 95 % confidence{% endif %}.</li></ul>
+classes{% if bounded %}; the FAR bound is one for new classes, with 95 % confidence{% endif %}.</li></ul>
 {{ values | json("explorer") }}
 """  # noqa: E501
 
@@ -92,7 +94,7 @@ def explore(
 ) -> dict[str, Any]:
     """The data of the section, in a page of so many `rows` with `pictures` bytes of images.
 
-    All classes are there of the methods that are shown first.
+    The methods shown first come with all their classes.
     """
     variants = len(runs) + sum(run.plain is not None for run in runs.values())
     methods = fit_methods(runs, names, threshold_byte_budget(rows, variants))
@@ -105,7 +107,7 @@ def explore(
     return {
         # No certificate has a bound where there are few classes.
         "bounded": any(one["certified"][-1] != "–" for one in described),
-        "measure": "score or distance" if len(scored) > 1 else "score" if scored == {True} else "distance",
+        "accepted": " or their ".join(ACCEPTED[kind] for kind in sorted(scored)),
         "counted": counted,
         "methods": described,
         "values": {"methods": methods, "shown": shown, "classes": classes},
@@ -120,9 +122,11 @@ def fit_methods(
     for levels, worst in DETAIL:
         for row, run in runs.items():
             assert run.thresholds is not None
-            methods[row] = method_thresholds(run.thresholds, names, run.certified, levels, worst)
+            cohort = {"cohort": run.plain is not None}
+            methods[row] = cohort | method_thresholds(run.thresholds, names, run.certified, levels, worst)
             if run.plain is not None:
-                methods[row + WITHOUT_COHORT] = method_thresholds(run.plain, names, None, levels, worst)
+                plain = method_thresholds(run.plain, names, None, levels, worst)
+                methods[row + WITHOUT_COHORT] = {"cohort": False} | plain
         if len(json.dumps(methods)) <= byte_budget:
             break
     return methods

@@ -29,8 +29,8 @@ TEMPLATE = """
   <thead><tr>{% for heading in headings %}<th scope="col">{{ heading | capitalize }}</th>{% endfor %}</tr></thead>
   <tbody>
   {% for factor, status, found in rows %}
-    <tr><th scope="row">{{ factor }}</th><td class="status {{ "fault" if signs[status] == "✗" }}">
-      {{- signs[status] }} {{ status }}</td><td>{{ found }}</td></tr>
+    <tr><th scope="row">{{ factor | breakable }}</th><td class="status {{ "fault" if signs[status] == "✗" }}">
+      {{- signs[status] }} {{ status }}</td><td>{{ found | breakable }}</td></tr>
   {% endfor %}
   </tbody>
 </table>
@@ -41,7 +41,7 @@ TEMPLATE = """
 <table class="conditions">
   <tbody>
   {% for name, value in table.items() %}
-    <tr><th scope="row">{{ name | breakable }}</th><td>{{ value }}</td></tr>
+    <tr><th scope="row">{{ name | breakable }}</th><td>{{ value | string | breakable }}</td></tr>
   {% endfor %}
   </tbody>
 </table>
@@ -65,7 +65,7 @@ TEMPLATE = """
   <thead><tr><th scope="col">Method</th><th scope="col">Trials used</th><th scope="col">Trials allowed</th><th scope="col">Tuned</th></tr></thead>
   <tbody>
   {% for row in budgets %}
-    <tr><th scope="row"><span class="name">{{ row.method | breakable }}</span></th><td>{{ row.used }}</td><td>{{ row.budget }}</td><td>{{ row.tuned }}</td></tr>
+    <tr><th scope="row"><span class="name">{{ row.method | breakable }}</span></th><td>{{ row.used }}</td><td>{{ row.budget }}</td><td>{{ row.tuned | breakable }}</td></tr>
   {% endfor %}
   </tbody>
 </table>

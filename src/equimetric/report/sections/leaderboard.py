@@ -47,7 +47,7 @@ TEMPLATE = """
   <span id="leaderboard-count"></span>
 </form>
 {% endif %}
-<div class="scroll wide" role="region" aria-label="{{ "Scores" if single else "Scores of all methods" }}" tabindex="0">
+<div class="scroll wide" role="region" aria-label="{{ "Table of scores" if single else "Scores of all methods" }}" tabindex="0">
 <table class="results" id="leaderboard-table">
   <thead>
     <tr>
@@ -173,7 +173,8 @@ def heading(place: int, column: Column) -> dict[str, Any]:
 def part_at_baseline(footnote: str, baseline: str | None) -> tuple[str, str, str]:
     """A footnote before, at and after the name of the baseline, which changes with the reader's choice."""
     before, mark, after = footnote.partition(f"“vs {baseline}”")
-    return (f"{before}“vs ", baseline or "", f"”{after}") if mark else (footnote, "", "")
+    # The page's own column is called otherwise than that of the text formats.
+    return (f"{before}“Against ", baseline or "", f"”{after}") if mark else (footnote, "", "")
 
 
 def leaderboard_rows(

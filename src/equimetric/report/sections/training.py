@@ -14,6 +14,12 @@ from equimetric.studies.table import comparison_table, format_duration
 
 __all__ = ["training_section"]
 
+VALIDATION_COLUMNS = (TableColumn("selected at step"), TableColumn("last validation", "step"))
+SELECTED_NOTE = (
+    "Weights are those of the validation with the best score; a selection at the last step says that training was "
+    "still improving."
+)
+
 TEMPLATE = """
 {% if figure %}
 {{ figure | chart }}
@@ -43,45 +49,55 @@ def training_section(study: StudyRecord) -> Mapping[str, Any]:
 
 
 def training_table(study: StudyRecord) -> PlainTable:
-    """Where weights were selected, the time and the parameters; means over the finished runs of a method."""
+    """Where weights were selected, the time and the parameters; means over the finished runs of a method.
+
+    Columns of validation are left out where no run logged any.
+    """
     kinds = known_memory(run for run in study.runs if run.status == "done")
+    done = {row: [run for run in study.runs_of(row, "done") if run.kind == "trained"] for row in study.methods}
+    done = {row: runs for row, runs in done.items() if runs}
+    validated = any(run.validation(study.primary_metric) for runs in done.values() for run in runs)
     columns = (
         TableColumn("method", is_text=True),
-        TableColumn("selected at step"),
-        TableColumn("last validation", "step"),
+        *(VALIDATION_COLUMNS if validated else ()),
         TableColumn("time per run"),
         TableColumn("time of all runs"),
         *memory_columns(kinds),
         TableColumn("parameters"),
         TableColumn("embedding dimension"),
     )
-    rows = []
-    for method in study.methods:
-        done = [run for run in study.runs_of(method, "done") if run.kind == "trained"]
-        if done:
-            rows.append(TableRow(training_cells(study, method, done, kinds)))
-    selected = (
-        "Weights are those of the validation with the best score; a selection at the last step says that training was "
-        "still improving."
+    rows = tuple(
+        TableRow(
+            (
+                text_cell("method", row),
+                *(validation_cells(runs, study.primary_metric) if validated else ()),
+                *cost_cells(runs, kinds),
+            )
+        )
+        for row, runs in done.items()
     )
     memory = MEMORY_NOTE if kinds else "These runs are of a version that did not measure memory."
-    return PlainTable(f"{study.title}: training", columns, tuple(rows), (selected, memory))
+    notes = (*([SELECTED_NOTE] if validated else []), memory)
+    return PlainTable(f"{study.title}: training", columns, rows, notes)
 
 
-def training_cells(
-    study: StudyRecord, method: str, runs: list[RunRecord], kinds: Sequence[str]
-) -> tuple[TableCell, ...]:
-    """The cells of one method."""
-    curves = [curve for run in runs if (curve := run.validation(study.primary_metric))]
-    best = [step for run in runs if (step := selected_step(run, study.primary_metric)) is not None]
+def validation_cells(runs: Sequence[RunRecord], metric: str) -> tuple[TableCell, TableCell]:
+    """The steps of the selected weights and of the last validation of one method."""
+    curves = [curve for run in runs if (curve := run.validation(metric))]
+    best = [step for run in runs if (step := selected_step(run, metric)) is not None]
     last = max((max(curve) for curve in curves), default=None)
-    seconds = [run.seconds for run in runs]
-    mean = sum(seconds) / len(seconds)
     span = "–" if not best else f"{min(best):,}" if min(best) == max(best) else f"{min(best):,} to {max(best):,}"
     return (
-        text_cell("method", method),
         TableCell(span, {"selected_first": min(best, default=None), "selected_last": max(best, default=None)}),
         number_cell("last_step", last),
+    )
+
+
+def cost_cells(runs: Sequence[RunRecord], kinds: Sequence[str]) -> tuple[TableCell, ...]:
+    """The time, memory and size of one method."""
+    seconds = [run.seconds for run in runs]
+    mean = sum(seconds) / len(seconds)
+    return (
         TableCell(format_duration(mean), {"seconds": mean}),
         TableCell(format_duration(sum(seconds)), {"total_seconds": sum(seconds)}),
         *memory_cells(runs, kinds),
