@@ -20,7 +20,7 @@ _MARKDOWN_SPECIALS = re.compile(r"([\\`*_\[\]<>|~#$&])")
 
 _LATEX_MATH = {
     **{"−": "-", "≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "≈": r"\approx", "∞": r"\infty", "→": r"\rightarrow"},
-    "⁻": "^{-}",
+    **{"⁻": "^{-}", "✓": r"\surd", "✗": r"\times"},
     **{"α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\epsilon", "ζ": r"\zeta", "η": r"\eta"},
     **{"θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu", "ν": r"\nu", "ξ": r"\xi", "π": r"\pi"},
     **{"ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\phi", "χ": r"\chi", "ψ": r"\psi", "ω": r"\omega"},

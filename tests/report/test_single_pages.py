@@ -197,3 +197,17 @@ def test_collapsed_embeddings_have_a_page_without_thresholds_and_map(tmp_path):
     text = words_of(render_html(record))
     assert "Without opis" in text
     assert "is empty because too many negative pairs have one distance" in text
+
+
+def test_tables_of_a_file_are_those_of_its_page(space):
+    tables = record_tables(space)
+    shown = embeddings_faults_section(space)["tables"]
+    faults = ["worst-classes", "worst-queries", "confused-classes", "hubs", "closest-pairs"]
+    assert list(tables) == ["table", "thresholds", *faults]
+    assert [tables[name] for name in faults] == shown
+    for name in faults:
+        assert all(None not in row.values() and "" not in row.values() for row in tables[name].records())
+    (thresholds,) = tables["thresholds"].records()
+    assert thresholds["certified_threshold"] == space.profile.certified.threshold
+    neighbours = space.per_query["neighbours"]
+    assert tables["hubs"].records()[0]["queries"] == np.bincount(neighbours[neighbours >= 0]).max()

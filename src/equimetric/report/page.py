@@ -9,6 +9,7 @@ from equimetric.files import write_atomically
 from equimetric.report.bundle import content_policy, page_scripts, page_style
 from equimetric.report.change_table import change_table
 from equimetric.report.class_table import class_table
+from equimetric.report.fault_tables import fault_tables
 from equimetric.report.ledger_table import ledger_table
 from equimetric.report.member_tables import cost_table, member_table
 from equimetric.report.metric_cells import metric_column, value_cell
@@ -66,7 +67,16 @@ def _write_files(folder: Path, contents: Mapping[str, str]) -> list[Path]:
 
 def record_tables(record: StudyRecord | EmbeddingsRecord) -> dict[str, PlainTable]:
     """All tables of a record by the name of their files."""
-    return study_tables(record) if isinstance(record, StudyRecord) else {"table": metric_table(record)}
+    return study_tables(record) if isinstance(record, StudyRecord) else embeddings_tables(record)
+
+
+def embeddings_tables(record: EmbeddingsRecord) -> dict[str, PlainTable]:
+    """The metrics of embeddings, their thresholds, and what they retrieve wrongly."""
+    tables = {"table": metric_table(record)}
+    thresholds = None if record.profile is None else threshold_table(record.title, {record.name: record.profile})
+    if thresholds is not None:
+        tables["thresholds"] = thresholds
+    return tables | fault_tables(record)
 
 
 def metric_table(record: EmbeddingsRecord) -> PlainTable:
