@@ -33,7 +33,7 @@ __all__ = [
     "UnitFraction",
     "check_options",
     "expected_values",
-    "refused",
+    "invalid_option",
 ]
 
 
@@ -97,7 +97,7 @@ def check_options(owner: str, definition: Callable[..., Any], options: Mapping[s
     for name, value in checked.items():
         expected = describe_mismatch(annotations.get(name), value)
         if expected:
-            raise refused(owner, name, value, expected)
+            raise invalid_option(owner, name, value, expected)
     return checked
 
 
@@ -116,12 +116,12 @@ def read_annotations(definition: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def refused(what: str, name: str, value: Any, expected: list[str]) -> EquimetricError:
+def invalid_option(owner: str, name: str, value: Any, expected: list[str]) -> EquimetricError:
     """The error for a value that is not allowed; of a word, with the one that is meant, where there is one."""
     words = [one.strip("'") for one in expected if one.startswith("'")]
     meant = did_you_mean(value, words) if words and isinstance(value, str) else ""
     advice = f"; {meant}" if meant.startswith(("it is called", "did you mean")) else ""
-    return EquimetricError(f"{what}: {name} must be {list_choices(expected)}, got {quote(value)}{advice}")
+    return EquimetricError(f"{owner}: {name} must be {list_choices(expected)}, got {quote(value)}{advice}")
 
 
 def list_choices(words: Iterable[str]) -> str:

@@ -167,7 +167,7 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
         configuration='name = "tiny"',
         fingerprint="5443616d",
         environment={"python": "3.11", "torch": "2.13"},
-        openings={"train": 10, "evaluate": 1},
+        test_accesses={"train": 10, "evaluate": 1},
         probe_runs=(one("triplet", 0, 0.1, point="blur"),),
     )
 

@@ -35,7 +35,7 @@ def words_of(page):
 def single(run, study_of, closer, class_list):
     runs = [run("contrastive", 0, 0.7, classes=class_list, folder="contrastive/0")]
     profiles = {"contrastive": closer["profiles"]["contrastive"]}
-    return study_of(*runs, images=closer["images"], profiles=profiles, openings={"train": 1})
+    return study_of(*runs, images=closer["images"], profiles=profiles, test_accesses={"train": 1})
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_a_page_shows_what_the_new_runs_found(store, found):
     assert "peak memory" in page
     # Folders of other runs than the study's are nothing to link to, and no look at its test classes.
     assert not any(run.folder for run in after.runs)
-    assert after.openings == before.openings == {}
+    assert after.test_accesses == before.test_accesses == {}
     assert str(store / "moved.npz") not in page
 
 

@@ -61,13 +61,13 @@ def check_certificate_command(
     if cohort is not None and loaded.cohort is None:
         raise EquimetricError("this certificate is of distances, which no cohort normalises; leave --cohort out")
     if source.is_dir():
-        embeddings = load_embeddings(source, None, part, cohort=certified_options(loaded, cohort), command="check")
+        embeddings = load_embeddings(source, None, part, cohort=options_of_certificate(loaded, cohort), command="check")
         model, preprocessing = embeddings.origin["model"], embeddings.origin["preprocessing"]
         options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": embeddings.cohort}
         require_cohort(loaded, embeddings.cohort)
         result = loaded.check(embeddings.pooled["embeddings"], **options)
     else:
-        from_file = certified_cohort(loaded, cohort)
+        from_file = cohort_of_certificate(loaded, cohort)
         require_cohort(loaded, from_file)
         result = loaded.check(read_vectors(source), cohort=from_file)
     if as_json:
@@ -87,7 +87,7 @@ def require_cohort(certificate: "Certificate", cohort: "Cohort | None") -> None:
         )
 
 
-def certified_options(certificate: "Certificate", part: str | None) -> CohortOptions:
+def options_of_certificate(certificate: "Certificate", part: str | None) -> CohortOptions:
     """A part of a run's classes as cohort, used as the certificate says; the run's own where none is given."""
     settings = certificate.cohort
     if part is None or settings is None:
@@ -95,7 +95,7 @@ def certified_options(certificate: "Certificate", part: str | None) -> CohortOpt
     return CohortOptions(part, settings.strength, settings.form)
 
 
-def certified_cohort(certificate: "Certificate", file: str | None) -> "Cohort | None":
+def cohort_of_certificate(certificate: "Certificate", file: str | None) -> "Cohort | None":
     """The cohort in a file, used as the certificate says."""
     from equimetric.evaluation import Cohort
     from equimetric.evaluation.files import read_cohort

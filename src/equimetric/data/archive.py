@@ -41,9 +41,9 @@ class Archive:
         for candidate in (root, root / self.folder):
             if all((candidate / marker).exists() for marker in markers):
                 return candidate
-        raise self.missing(root, next(marker for marker in markers if not (root / marker).exists()))
+        raise self.missing_error(root, next(marker for marker in markers if not (root / marker).exists()))
 
-    def missing(self, root: Path, marker: str) -> EquimetricError:
+    def missing_error(self, root: Path, marker: str) -> EquimetricError:
         """The error for a missing archive, with the expected tree."""
         problem = f"{str(root)!r} has no {marker!r}" if root.is_dir() else f"there is no folder {str(root)!r}"
         tree = "\n".join(f"  {line}" for line in self.tree.strip().splitlines())

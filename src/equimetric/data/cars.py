@@ -65,7 +65,7 @@ def _locate(root: Path) -> Path:
     for candidate in (root, root / CARS.folder):
         if (candidate / "cars_annos.mat").exists() or (candidate / "devkit").is_dir():
             return candidate
-    raise CARS.missing(root, "cars_annos.mat or devkit")
+    raise CARS.missing_error(root, "cars_annos.mat or devkit")
 
 
 class _Annotation(NamedTuple):
@@ -94,7 +94,7 @@ def _two_folders(root: Path) -> tuple[list[str], list[_Annotation]]:
     }
     for file in (root / "devkit" / "cars_meta.mat", *annotations.values()):
         if not file.exists():
-            raise CARS.missing(root, file.relative_to(root).as_posix())
+            raise CARS.missing_error(root, file.relative_to(root).as_posix())
     images = [
         _Annotation(f"{folder}/{record['fname'].item()}", int(record["class"].item()), record)
         for folder, file in annotations.items()

@@ -73,7 +73,7 @@ def _boxes(root: Path, image_ids: Sequence[str]) -> list[Box]:
     """The bounding box of each image by its number: x, y, width, height."""
     file = root / "bounding_boxes.txt"
     if not file.exists():
-        raise CUB.missing(root, file.name)
+        raise CUB.missing_error(root, file.name)
     box_of_image = {image_id: _box(file, values) for image_id, *values in read_lines(file, 5)}
     for image_id in image_ids:
         if image_id not in box_of_image:

@@ -31,11 +31,11 @@ def load_in_shop(root: Path) -> FileList:
     roots = [candidate for candidate in (root, root / IN_SHOP.folder) if candidate.is_dir()]
     partition = next((file for r in roots for file in (r / "Eval" / PARTITION, r / PARTITION) if file.exists()), None)
     if partition is None:
-        raise IN_SHOP.missing(root, f"Eval/{PARTITION}")
+        raise IN_SHOP.missing_error(root, f"Eval/{PARTITION}")
     base = partition.parent.parent if partition.parent.name == "Eval" else partition.parent
     images = next((folder for folder in (base / "Img", base) if (folder / "img").is_dir()), None)
     if images is None:
-        raise IN_SHOP.missing(base, "Img/img")
+        raise IN_SHOP.missing_error(base, "Img/img")
     rows = read_lines(partition, 3, skip=HEADER_LINES)
     for path, _, status in rows:
         if status not in IN_SHOP.counts:

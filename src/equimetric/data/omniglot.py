@@ -69,7 +69,7 @@ def _list_files(root: Path) -> FileList:
             classes += [f"{character.parent.name}/{character.name}"] * len(images)
             parts += [part] * len(images)
     if not files:
-        raise OMNIGLOT.missing(root, f"{FOLDERS['train']}/<alphabet>/<character>/<image>")
+        raise OMNIGLOT.missing_error(root, f"{FOLDERS['train']}/<alphabet>/<character>/<image>")
     order = tuple(dict.fromkeys(classes))
     return FileList(
         name="omniglot",

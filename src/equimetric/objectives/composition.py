@@ -17,7 +17,7 @@ from equimetric.objectives.objective import SELECTS_ITSELF, Objective, Objective
 from equimetric.objectives.recipe import Context
 from equimetric.objectives.weights import check_class_weight
 from equimetric.ops.reductions import ROW_REDUCTIONS
-from equimetric.option_values import check_options, expected_values, refused
+from equimetric.option_values import check_options, expected_values, invalid_option
 from equimetric.references.base import References
 from equimetric.references.proxy_set import NO_PROXIES
 
@@ -190,7 +190,9 @@ def check_weights(loss: Component, per_query: bool, class_weight: Any, reduction
             "by itself; leave reduction out"
         )
     if reduction not in ("query", *ROW_REDUCTIONS):
-        raise refused(f"loss {loss.name!r}", "reduction", reduction, [repr(one) for one in ("query", *ROW_REDUCTIONS)])
+        raise invalid_option(
+            f"loss {loss.name!r}", "reduction", reduction, [repr(one) for one in ("query", *ROW_REDUCTIONS)]
+        )
 
 
 def check_own_reduction(loss: Component, reduction: Any, *, per_query: bool) -> None:
@@ -198,7 +200,7 @@ def check_own_reduction(loss: Component, reduction: Any, *, per_query: bool) -> 
     expected = expected_values(loss.definition, "reduction", reduction)
     if expected:
         also = ["'query'"] if per_query else []
-        raise refused(f"loss {loss.name!r}", "reduction", reduction, [*also, *expected])
+        raise invalid_option(f"loss {loss.name!r}", "reduction", reduction, [*also, *expected])
 
 
 def resolve_aliases(loss: Component, arguments: dict[str, Any], options: dict[str, Any]) -> None:

@@ -161,11 +161,11 @@ class OpenFeatures:
         stored = os.pread(self.descriptor, HASH_BYTES * self.file.pieces, self.file.hash_offset(0))
         return [stored[HASH_BYTES * index : HASH_BYTES * (index + 1)] for index in range(self.file.pieces)]
 
-    def written(self) -> list[int]:
+    def find_written(self) -> list[int]:
         """Pieces that have a hash, right or wrong."""
         return [index for index, stored in enumerate(self.hashes()) if any(stored)]
 
-    def missing(self) -> list[int]:
+    def find_missing(self) -> list[int]:
         """Pieces that do not have the right hash, all of them where the layout is not right."""
         if not self.has_layout():
             return list(range(self.file.pieces))

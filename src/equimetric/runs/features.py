@@ -113,7 +113,7 @@ class WaitingProgress:
         self.tries += 1
         if self.quiet or self.tries < TRIES_BEFORE_MESSAGE:
             return
-        file, rows = opened.file, opened.file.count_rows(opened.written())
+        file, rows = opened.file, opened.file.count_rows(opened.find_written())
         if self.advance is None:
             process = opened.writer()
             holder = "another process" if process is None else f"process {process}"
@@ -128,7 +128,7 @@ def is_complete(file: FeatureFile, name: str, *, quiet: bool) -> bool:
     """Whether all features exist and are undamaged; waits for a process that is computing them."""
     try:
         with ExitStack() as stack, file.lock(write=False, wait=WaitingProgress(name, stack, quiet=quiet)) as opened:
-            return not opened.missing()
+            return not opened.find_missing()
     except FileNotFoundError:
         return False
 
@@ -159,8 +159,8 @@ def compute_missing(opened: OpenFeatures, backbone: Backbone, dataset: Dataset, 
         except BaseException:
             file.path.unlink()
             raise
-    missing = opened.missing()
-    damaged = set(missing) & set(opened.written())
+    missing = opened.find_missing()
+    damaged = set(missing) & set(opened.find_written())
     if damaged and not quiet:
         print_status(f"{len(damaged)} of {file.pieces} pieces of {file.path} are damaged; they are computed again.")
     if missing:

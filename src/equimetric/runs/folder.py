@@ -259,7 +259,7 @@ class RunFolder:
         self.sync_all()
         self.write(RESULT, json_document({**json.loads(result.to_json()), "files": files}, indent=2))
 
-    def expected(self, name: str) -> Checksum | None:
+    def expected_checksum(self, name: str) -> Checksum | None:
         """The checksum of a file of a finished run, where the result has it."""
         file = self.path / RESULT
         files: dict[str, Checksum] = read_json(file, dict, ADVICE).get("files", {}) if file.exists() else {}
@@ -293,7 +293,7 @@ class RunFolder:
 
     def read_arrays(self, name: str) -> dict[str, np.ndarray[Any, Any]]:
         """Arrays of a finished run."""
-        content = self.read(name, self.expected(name))
+        content = self.read(name, self.expected_checksum(name))
         try:
             with np.load(BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays)
@@ -341,7 +341,7 @@ class RunFolder:
         if not (self.path / LOG).exists():
             return []
         lines = []
-        for line in self.read(LOG, self.expected(LOG)).decode(errors="replace").splitlines():
+        for line in self.read(LOG, self.expected_checksum(LOG)).decode(errors="replace").splitlines():
             # A line that a crash cut off is the last one; a resumed run writes it again.
             with suppress(ValueError):
                 lines.append(json.loads(line))

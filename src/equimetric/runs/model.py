@@ -90,8 +90,8 @@ def load_run(folder: str | Path) -> TrainedModel:
 
 def load_all_weights(run: RunFolder) -> dict[str, Tensor]:
     """All tensors of a finished run, those of a frozen backbone included."""
-    weights = load_weights(run.path / WEIGHTS, run.expected(WEIGHTS))
-    frozen = run.expected(FROZEN_WEIGHTS)
+    weights = load_weights(run.path / WEIGHTS, run.expected_checksum(WEIGHTS))
+    frozen = run.expected_checksum(FROZEN_WEIGHTS)
     return weights if frozen is None else weights | load_weights(run.path / FROZEN_WEIGHTS, frozen)
 
 

@@ -19,7 +19,7 @@ RESIZED = {
 def weights_sha256(folder: str | Path) -> str:
     """sha256 of the file of the run's weights, the one that its result names."""
     run = RunFolder(Path(folder))
-    expected = run.expected(WEIGHTS)
+    expected = run.expected_checksum(WEIGHTS)
     return expected["sha256"] if expected is not None else checksum(run.read(WEIGHTS, None))["sha256"]
 
 

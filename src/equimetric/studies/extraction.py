@@ -26,7 +26,7 @@ def extract_features(plan: StudyPlan, rows: Iterable[str]) -> None:
                 config = run_config(plan.study, row, seed=seed, fold=row.folds[0], point=conditions)
                 data = plan.data[point]
                 if not data.vectors and (config.model.frozen or config.model.head_init == "pca"):
-                    distinct[backbone_cache_key(config, data)] = config, data
+                    distinct[features_cache_key(config, data)] = config, data
     for config, data in distinct.values():
         learner = build_learner(config, data.shape)
         Placement.from_config(config.training).move_learner(learner)
@@ -35,7 +35,7 @@ def extract_features(plan: StudyPlan, rows: Iterable[str]) -> None:
             cached_features(backbone, data.eval_data)
 
 
-def backbone_cache_key(config: RunConfig, data: RunData) -> str:
+def features_cache_key(config: RunConfig, data: RunData) -> str:
     """Key of cached features: network, seed of random weights, learner, images."""
     seed = config.seed if config.model.pretrained is None else None
     parts: Mapping[str, object] = {

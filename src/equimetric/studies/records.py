@@ -146,7 +146,7 @@ class StudyRecord:
         configuration: the complete TOML file that repeats the study or the run.
         fingerprint: hash of the data: images, labels, class names.
         environment: versions and hardware of its runs, as far as they are known.
-        openings: command → how often it opened the test classes of the runs.
+        test_accesses: command → how often it opened the test classes of the runs.
         queries: scores of single test queries, where runs have kept them.
         spaces: row → test embeddings of its first run, where its model is at hand.
         profiles: row → thresholds, neighbours and map of its first run, where that has stored them.
@@ -179,7 +179,7 @@ class StudyRecord:
     configuration: str = ""
     fingerprint: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    openings: Mapping[str, int] = field(default_factory=dict)
+    test_accesses: Mapping[str, int] = field(default_factory=dict)
     queries: QueryComparison | None = None
     spaces: Mapping[str, EmbeddingsRecord] = field(default_factory=dict)
     profiles: Mapping[str, MethodProfile] = field(default_factory=dict)

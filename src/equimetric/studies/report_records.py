@@ -111,7 +111,7 @@ def load_run_record(folder: Path) -> StudyRecord:
         configuration=to_toml(config),
         fingerprint=environment.get("data_fingerprint", ""),
         environment=read_environment([folder]),
-        openings=count_test_accesses([folder]),
+        test_accesses=count_test_accesses([folder]),
         profiles=load_profiles([(config.method, config.seed, folder)]),
         images=None if dataset is None else study_images(dataset),
     )

@@ -133,7 +133,7 @@ def load_study(
         configuration=to_toml(study),
         fingerprint=stored.get("fingerprint", ""),
         environment={} if retrained_folder else read_environment([path for _, path in folders]),
-        openings={} if retrained_folder else count_test_accesses([path for _, path in folders]),
+        test_accesses={} if retrained_folder else count_test_accesses([path for _, path in folders]),
         queries=compare_queries(study.evaluation.selected_by, folders, images),
         profiles=load_profiles(seeded),
         images=images,

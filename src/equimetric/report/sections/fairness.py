@@ -71,9 +71,9 @@ TEMPLATE = """
 </table>
 </div>
 {% endif %}
-{% if study.openings %}
+{% if study.test_accesses %}
 <h3>Looks at the test classes</h3>
-<p>{% if not single %}{{ study.runs | length }} runs; {% endif %}{% for command, count in study.openings.items() %}{{ count }} {{ "look" if count == 1 else "looks" }} by {{ ("its own test" if single else "the runs' own tests") if command == "train" else command }}{{ ", " if not loop.last }}{% endfor %}. {{ "A run looks once at its test classes" if single else "A study looks once at the test classes of each final run" }}; every further command that looks is counted.</p>
+<p>{% if not single %}{{ study.runs | length }} runs; {% endif %}{% for command, count in study.test_accesses.items() %}{{ count }} {{ "look" if count == 1 else "looks" }} by {{ ("its own test" if single else "the runs' own tests") if command == "train" else command }}{{ ", " if not loop.last }}{% endfor %}. {{ "A run looks once at its test classes" if single else "A study looks once at the test classes of each final run" }}; every further command that looks is counted.</p>
 {% endif %}
 {{ values("Conditions", study.conditions) }}
 {% if study.row_settings %}{{ values("Set for single methods", study.row_settings) }}{% endif %}

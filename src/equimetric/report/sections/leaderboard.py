@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from equimetric.report.section import section
 from equimetric.report.study_literature import published_matches
+from equimetric.report.table_data import format_number
 from equimetric.studies.judgement import Judgement, higher_is_better, judge_study, known_half_width
 from equimetric.studies.records import PLAIN, StudyRecord
 from equimetric.studies.statistics import RowComparison
@@ -293,31 +294,30 @@ def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
     word = "equal" if one.verdict == "practically equal" else one.verdict
     scale, decimals = column.scale, column.decimals
     low, mean, high = (scale * end for end in (one.simultaneous.low, one.interval.mean, one.simultaneous.high))
-    ends = "" if one.simultaneous.seeds_unknown else f" ({signed(low, decimals)} to {signed(high, decimals)})"
+    ends = (
+        ""
+        if one.simultaneous.seeds_unknown
+        else f" ({format_number(low, decimals, signed=True)} to {format_number(high, decimals, signed=True)})"
+    )
     size = one.effect.standardized
     known = isfinite(size)
-    brief = f"{word} {signed(mean, decimals)}"
+    brief = f"{word} {format_number(mean, decimals, signed=True)}"
     return {
         "verdict": one.verdict,
         "brief": brief,
         "text": f"{brief}{ends}",
         "difference": round(mean, 6),
         "effect": round(size, 3) if known else 0,
-        "size": effect_size(size) if known else "–",
-        "exact": signed(size, 1) if known and abs(size) > LARGEST_EFFECT else "",
+        "size": format_effect_size(size) if known else "–",
+        "exact": format_number(size, 1, signed=True) if known and abs(size) > LARGEST_EFFECT else "",
     }
 
 
-def effect_size(size: float) -> str:
+def format_effect_size(size: float) -> str:
     """With its sign; '> 20' and '< −20' beyond, where seeds hardly differ and the number says nothing."""
     if abs(size) <= LARGEST_EFFECT:
-        return signed(size, 1)
+        return format_number(size, 1, signed=True)
     return f"> {LARGEST_EFFECT}" if size > 0 else f"< −{LARGEST_EFFECT}"
-
-
-def signed(value: float, decimals: int) -> str:
-    """A number with its sign, a true minus."""
-    return f"{value:+.{decimals}f}".replace("-", "−")
 
 
 def run_folders(study: StudyRecord, method: str) -> list[dict[str, str]]:
