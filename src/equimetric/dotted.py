@@ -18,7 +18,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def format_setting(value: object, digits: int = 6) -> str:
-    """A value as a file may have it, with so many digits of a real number and none that say nothing."""
+    """A value as a file may have it; real numbers with at most `digits` significant digits."""
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 

@@ -18,12 +18,12 @@ SHARES = {"faults": 0.4, "gallery": 0.35, "compare": 0.25}
 
 
 def other_bytes(rows: int) -> int:
-    """Bytes of everything but thresholds and images, in the page of a study of so many rows."""
+    """Bytes of everything but thresholds and images, in the page of a study with `rows` rows."""
     return SCRIPT_BYTES + ROW_BYTES * rows
 
 
 def threshold_byte_budget(rows: int, variants: int) -> int:
-    """Bytes for the thresholds of all methods, of each with and without its cohort: so many variants."""
+    """Bytes for the thresholds of all `variants`: each method with and without its cohort."""
     return min(METHODS_BYTES, METHOD_BYTES * variants, PAGE_BYTES - other_bytes(rows))
 
 

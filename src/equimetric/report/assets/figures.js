@@ -7,7 +7,7 @@
   const LEGENDS = ["color", "shape", "strokeDash"];
   const LETTER = 6.6, SYMBOL = 38, AXIS = 90;
 
-  /** Words in lines of so many letters at most. */
+  /** Words in lines of at most `letters` characters. */
   const breakLines = (words, letters) =>
     words.split(" ").reduce((lines, word) => {
       const longer = `${lines.at(-1)} ${word}`;

@@ -92,7 +92,7 @@ def explore(
     rows: int = 1,
     pictures: int = 0,
 ) -> dict[str, Any]:
-    """The data of the section, in a page of so many `rows` with `pictures` bytes of images.
+    """The data of the section, in a page with `rows` rows and `pictures` bytes of images.
 
     The methods shown first come with all their classes.
     """
