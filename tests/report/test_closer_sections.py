@@ -3,10 +3,12 @@
 import base64
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import vl_convert
 
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
@@ -140,7 +142,9 @@ def test_baselines_beside_the_methods_are_not_of_their_front():
     assert [point["front"] for point in drawn] == [True, False, True]
 
 
-@pytest.mark.parametrize(("opis", "kind"), [((1.0, 2.0), "linear"), ((1.0, 30.0), "log"), ((0.0, 30.0), "linear")])
+@pytest.mark.parametrize(
+    ("opis", "kind"), [((1.0, 2.0), "linear"), ((1.0, 30.0), "log"), ((19.0, 57.0), "linear"), ((0.0, 30.0), "linear")]
+)
 def test_one_very_unequal_method_leaves_the_others_apart(opis, kind):
     points = [
         {"method": str(k), "kind": "method", "front": k == 0, "accuracy": 90 + k}
@@ -148,7 +152,10 @@ def test_one_very_unequal_method_leaves_the_others_apart(opis, kind):
         | dict.fromkeys(("opis", "opis_low", "opis_high"), value)
         for k, value in enumerate(opis)
     ]
-    layers = draw_points(points).to_dict()["layer"]
+    spec = draw_points(points).to_dict()
+    labels = re.findall(r">([^<>]+)</text>", vl_convert.vegalite_to_svg(spec | {"width": 600}))
+    assert not [label for label in labels if "e+" in label], "numbers of an axis have no exponent"
+    layers = spec["layer"]
     scale = layers[1]["encoding"]["y"]["scale"]
     assert scale["type"] == kind
     assert scale["domain"][0] < opis[0] < opis[1] < scale["domain"][1]

@@ -188,7 +188,7 @@ def draw_points(points: Sequence[Mapping[str, Any]]) -> Any:
         axis=alt.Axis(tickCount=8),
         scale=alt.Scale(domain=domain(points, "accuracy"), nice=False),
     )
-    y = alt.Y("opis:Q", title=opis_title, axis=alt.Axis(tickCount=6, format="~g"), scale=opis_scale)
+    y = alt.Y("opis:Q", title=opis_title, axis=alt.Axis(tickCount=6, format=".4~g"), scale=opis_scale)
     base = alt.Chart(alt.Data(values=list(points)))
     across = base.mark_rule(opacity=0.5).encode(
         x=alt.X("accuracy_low:Q", title="recall@1 (%)"), x2="accuracy_high:Q", y=y
