@@ -95,7 +95,10 @@ def load_study(
     ]
     runs = select_runs(finished, "final", "baseline", swept=False)
     if not runs:
-        raise EquimetricError(f"study {study.name!r} has no finished run yet; run `equimetric compare` first")
+        raise EquimetricError(
+            f"the index of study {study.name!r} has no finished run; run `equimetric compare` with the study's file, "
+            "which keeps the runs whose folders are whole"
+        )
     rows = list(list_rows(study).values())
     trained = [row for row in rows if row.kind == "trained"]
     searches = read_searches(study, index)
