@@ -25,7 +25,7 @@ from equimetric.report.palette import DARK_PALETTE, PALETTE, WORD_COLOURS
 from equimetric.report.section import SECTIONS
 from equimetric.report.sections.compare import most_changed
 from equimetric.report.sections.explorer import fit_methods
-from equimetric.report.sections.leaderboard import BAR, effect_size, heading
+from equimetric.report.sections.leaderboard import BAR, format_effect_size, heading
 from equimetric.report.sections.training import training_table
 from equimetric.studies.report_records import remove_images
 from equimetric.studies.table import Column
@@ -251,7 +251,7 @@ def test_every_method_is_in_the_legend(run, study_of):
 
 
 def test_effects_beyond_twenty_deviations_say_so():
-    assert [effect_size(size) for size in (-406.3, -20.0, 1.26, 20.1)] == ["< −20", "−20.0", "+1.3", "> 20"]
+    assert [format_effect_size(size) for size in (-406.3, -20.0, 1.26, 20.1)] == ["< −20", "−20.0", "+1.3", "> 20"]
 
 
 def test_bars_of_baselines_stay_in_their_cells(study):
