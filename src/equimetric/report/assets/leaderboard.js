@@ -88,14 +88,14 @@
     for (const row of table.querySelectorAll("tbody tr")) {
       const found = verdicts.against[chosen][row.dataset.row];
       const [against, brief, effect] = ["against", "brief", "effect"].map((name) => row.querySelector(`.${name}`));
-      against.textContent = found ? found.text : "–";
+      against.textContent = found ? found.brief + found.ends : "–";
       against.dataset.value = found ? found.difference : 0;
       brief.textContent = found ? found.brief : "";
       for (const verdict of [against, brief]) {
         verdict.dataset.verdict = found ? found.verdict : "";
       }
       effect.textContent = found ? found.size : "–";
-      effect.title = found ? found.exact : "";
+      effect.title = found?.exact ?? "";
       effect.dataset.value = found ? found.effect : 0;
       row.classList.toggle("baseline-row", row.dataset.row === chosen);
     }

@@ -23,7 +23,7 @@ LEADING_METRICS = 3
 """Metrics that are shown at once beside the first, if they are no variants of others."""
 ALWAYS_FOLDED = ("time per run", "parameters")
 LARGEST_EFFECT = 20
-NO_VERDICT = {"text": "–", "brief": "", "size": "–", "exact": "", "difference": 0, "effect": 0}
+NO_VERDICT = {"brief": "", "ends": "–", "size": "–", "difference": 0, "effect": 0}
 
 TEMPLATE = """
 {% macro bar(drawn) %}
@@ -93,8 +93,8 @@ TEMPLATE = """
         {%- if judged and loop.first %}<span class="brief verdict" aria-hidden="true">{{ row.verdict.brief }}</span>{% endif -%}
       </td>
       {% if judged and loop.first %}
-      <td class="against verdict" data-value="{{ row.verdict.difference }}">{{ row.verdict.text }}</td>
-      <td class="effect number" data-value="{{ row.verdict.effect }}" title="{{ row.verdict.exact }}">{{ row.verdict.size }}</td>
+      <td class="against verdict" data-value="{{ row.verdict.difference }}">{{ row.verdict.brief }}{{ row.verdict.ends }}</td>
+      <td class="effect number" data-value="{{ row.verdict.effect }}" title="{{ row.verdict.get("exact", "") }}">{{ row.verdict.size }}</td>
       <td data-value="{{ row.group }}">{{ row.group or "–" }}</td>
       {% endif %}
       {% endfor %}
@@ -305,11 +305,12 @@ def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
     return {
         "verdict": one.verdict,
         "brief": brief,
-        "text": f"{brief}{ends}",
-        "difference": round(mean, 6),
-        "effect": round(size, 3) if known else 0,
+        "ends": ends,
+        "difference": round(mean, 4),
+        "effect": round(size, 2) if known else 0,
         "size": format_effect_size(size) if known else "–",
-        "exact": format_number(size, 1, signed=True) if known and abs(size) > LARGEST_EFFECT else "",
+        # There are many pairs of rows: only those whose size is not written out have its number.
+        **({"exact": format_number(size, 1, signed=True)} if known and abs(size) > LARGEST_EFFECT else {}),
     }
 
 
