@@ -109,10 +109,14 @@ def test_an_unknown_library_is_named_with_those_that_are_known():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((), {"indices_tuple": (0, 1, 2)}, "no indices_tuple=…; give triples as triplets=torch.stack([anchors, "),
+        ((), {"indices_tuple": (0, 1, 2)}, "no indices_tuple=…; give triplets as triplets=torch.stack([anchors, "),
         ((), {"ref_emb": EMBEDDINGS}, "no ref_emb=…; references follow the labels: objective(embeddings, labels, ref"),
         ((), {"ref_labels": LABELS}, "no ref_labels=…; references follow the labels"),
-        (((LABELS, LABELS, LABELS),), {}, "got a tuple; give triples as triplets=torch.stack([anchors, positives, neg"),
+        (
+            ((LABELS, LABELS, LABELS),),
+            {},
+            "got a tuple; give triplets as triplets=torch.stack([anchors, positives, neg",
+        ),
     ],
 )
 @pytest.mark.parametrize("method", ["triplet", "contrastive+tcm"])

@@ -25,8 +25,9 @@ from equimetric.report.palette import DARK_PALETTE, PALETTE, WORD_COLOURS
 from equimetric.report.section import SECTIONS
 from equimetric.report.sections.compare import most_changed
 from equimetric.report.sections.explorer import fit_methods
-from equimetric.report.sections.leaderboard import BAR, format_effect_size, heading
+from equimetric.report.sections.leaderboard import BAR, describe_comparison, format_effect_size, heading
 from equimetric.report.sections.training import training_table
+from equimetric.studies.judgement import judge_study
 from equimetric.studies.report_records import remove_images
 from equimetric.studies.table import Column
 
@@ -267,3 +268,13 @@ def test_lesser_metrics_are_folded():
     names = ("map@r", "recall@1", "opis", "opis@10%", "map@r plain", "nmi", "ami")
     folded = [heading(place, Column(name, True, 1))["secondary"] for place, name in enumerate(names)]
     assert folded == [False, False, False, True, True, True, True]
+
+
+def test_small_differences_keep_their_order(judged_study):
+    (one, *_) = judge_study(judged_study).pairs.comparisons
+    column = Column("opis", percent=False, decimals=6)
+    shown = [
+        describe_comparison(replace(one, interval=replace(one.interval, mean=mean)), column)["difference"]
+        for mean in (1.23456e-5, 2e-5, -3e-7)
+    ]
+    assert shown == [1.235e-5, 2e-5, -3e-7]

@@ -7,7 +7,7 @@ from equimetric.errors import EquimetricError
 
 __all__ = ["check_call"]
 
-TRIPLETS = "give triples as triplets=torch.stack([anchors, positives, negatives], 1), or have a selection=… choose"
+TRIPLETS = "give triplets as triplets=torch.stack([anchors, positives, negatives], 1), or have a selection=… choose"
 REFERENCES = "references follow the labels: objective(embeddings, labels, reference_embeddings, reference_labels)"
 
 REMEDIES = {"indices_tuple": TRIPLETS, "ref_emb": REFERENCES, "ref_labels": REFERENCES}

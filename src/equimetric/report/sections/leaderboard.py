@@ -306,8 +306,8 @@ def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
         "verdict": one.verdict,
         "brief": brief,
         "ends": ends,
-        "difference": round(mean, 4),
-        "effect": round(size, 2) if known else 0,
+        "difference": float(f"{mean:.4g}"),
+        "effect": float(f"{size:.4g}") if known else 0,
         "size": format_effect_size(size) if known else "–",
         # There are many pairs of rows: only those whose size is not written out have its number.
         **({"exact": format_number(size, 1, signed=True)} if known and abs(size) > LARGEST_EFFECT else {}),
