@@ -86,6 +86,34 @@ def test_the_result_of_a_run_that_is_best_at_its_start_says_so(values, notes, tm
         assert trained.result.notes == load_run(tmp_path).result.notes
 
 
+@pytest.mark.parametrize(
+    ("values", "best", "expected"),
+    [
+        (
+            (0.3, 0.5, 0.4, 0.2),
+            4,
+            "The first validation, after 4 steps, was the best: a better one may lie before it. ",
+        ),
+        ((0.3, 0.3, 0.4, 0.5), 12, "The last validation, after 12 steps, was the best: more steps may be better. "),
+    ],
+)
+def test_the_best_validation_is_the_first_or_the_last(values, best, expected, tmp_path, monkeypatch, script_validation):
+    script_validation(monkeypatch, values)
+    trained = train(TINY, folder=tmp_path)
+    (note,) = trained.result.notes
+    assert trained.best_step == best
+    assert note.startswith(expected)
+    if best == 4:
+        assert note.endswith("Try training.validate_every = 1 (now 4), or optimizer.lr = 0.001 (now 0.003).")
+    else:
+        assert note.endswith("Try training.steps = 24 (now 12).")
+
+
+def test_of_two_validations_one_is_the_first_and_the_other_the_last(tmp_path, monkeypatch, script_validation):
+    script_validation(monkeypatch, (0.3, 0.4, 0.5))
+    assert train({**TINY, "training": {"steps": 8, "validate_every": 4}}, folder=tmp_path).result.notes == ()
+
+
 def test_baselines_take_no_step_and_have_no_note(tmp_path):
     baseline = {**TINY, "method": "untrained", "learner": {"name": "untrained"}}
     assert train(baseline, folder=tmp_path / "baseline").result.notes == ()

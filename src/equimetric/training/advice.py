@@ -19,6 +19,9 @@ MAX_UNCHANGED_RATIO = 0.02
 MIN_LOSS_DROP = 0.01
 """Smallest fall of the loss, relative to its first value, that counts as one."""
 
+MIN_VALIDATIONS = 3
+"""Validations after the start below which the best one is the first or the last in any case, and no note says so."""
+
 
 def run_notes(session: Session, undefined: Mapping[str, str]) -> tuple[str, ...]:
     """Notes for the user about a finished run; the same in all processes.
@@ -33,6 +36,8 @@ def run_notes(session: Session, undefined: Mapping[str, str]) -> tuple[str, ...]
         notes.append(describe_refit(config.refit))
     elif state.step > 0 and state.best_step == 0 and session.processes.is_main:
         notes.append(explain_no_gain(config, session.run.history()))
+    elif state.step > 0:
+        notes += explain_extreme(config, [record["step"] for record in state.history], state.best_step)
     return session.processes.broadcast(tuple(notes))
 
 
@@ -70,10 +75,33 @@ def explain_no_gain(config: RunConfig, log: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def explain_extreme(config: RunConfig, steps: Sequence[int], best: int) -> list[str]:
+    """A sentence where the best validation is the first after the start, or the last; alike for runs of equal steps."""
+    _, *after = steps
+    if len(after) < MIN_VALIDATIONS or best not in (after[0], after[-1]):
+        return []
+    option, rate = head_or_network_rate(config)
+    if best == after[0]:
+        return [
+            f"The first validation, after {best} steps, was the best: a better one may lie before it. Try "
+            f"training.validate_every = {max(1, best // 4)} (now {config.training.validate_every}), or "
+            f"optimizer.{option} = {rate / 3:.1g} (now {rate:g})."
+        ]
+    return [
+        f"The last validation, after {best} steps, was the best: more steps may be better. Try training.steps = "
+        f"{2 * config.training.steps} (now {config.training.steps})."
+    ]
+
+
+def head_or_network_rate(config: RunConfig) -> tuple[str, float]:
+    """The learning rate that counts, with its key in [optimizer]."""
+    option = "head_lr" if config.model.frozen and config.optimizer.head_lr else "lr"
+    return option, getattr(config.optimizer, option)
+
+
 def explain_curves(config: RunConfig, start: float, values: Sequence[float], losses: Sequence[float]) -> str:
     """Diagnosis from the validation values after the start and the losses of the log."""
-    option = "head_lr" if config.model.frozen and config.optimizer.head_lr else "lr"
-    lr, steps = getattr(config.optimizer, option), config.training.steps
+    (option, lr), steps = head_or_network_rate(config), config.training.steps
     lower, higher = (f"optimizer.{option} = {rate:g} (now {lr:g})" for rate in (lr / 10, lr * 10))
     # Batches of few images spoil the statistics of pretrained weights at any learning rate.
     model = config.model
