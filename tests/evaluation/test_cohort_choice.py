@@ -1,5 +1,7 @@
 """Which cohort, form and strength validation classes choose, and what a cohort changes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +14,11 @@ from equimetric.evaluation.cohort_plots import plot_cohort
 FAR = 0.05
 
 
-def draw(classes, samples, seed):
+def draw(classes, samples, seed, shared_length=2.0):
     """Half of the classes share a direction, so that their samples are close to each other."""
     generator = np.random.default_rng(seed)
     shared = np.random.default_rng(0).normal(size=8)
-    centres = generator.normal(size=(classes, 8)) + 2 * shared * (np.arange(classes) % 2)[:, None]
+    centres = generator.normal(size=(classes, 8)) + shared_length * shared * (np.arange(classes) % 2)[:, None]
     labels = np.repeat(np.arange(classes), samples)
     return centres[labels] + 0.8 * generator.normal(size=(len(labels), 8)), labels + 100 * seed
 
@@ -34,32 +36,68 @@ def tar(score, labels, far):
     return (values[same] > negative[int(far * len(negative) + 1e-9)]).mean()
 
 
-def test_the_largest_rate_wins_and_the_table_is_kept(spaces):
-    (embeddings, labels), (train, train_labels) = spaces["validation"], spaces["train"]
+def scores(cohort, embeddings, labels):
+    queries, items = cohort.extend(embeddings, labels)
+    return (queries @ items.T).numpy()
+
+
+def tar_without(score, labels, far, left_out):
+    kept = labels != left_out
+    return tar(score[np.ix_(kept, kept)], labels[kept], far)
+
+
+def test_another_than_the_default_must_gain_more_than_a_standard_error_over_classes():
+    """Rates and errors are those of the definition, each class left out with its own threshold."""
+    (embeddings, labels), (train, train_labels) = draw(26, 4, 1, 4.0), draw(30, 3, 2, 4.0)
     candidates = {
-        "train": Cohort(train, nearest=9),
-        "validation": Cohort(embeddings, labels, nearest=9),
-        "both": Cohort(np.concatenate([train, embeddings]), np.concatenate([train_labels, labels]), nearest=9),
+        "half": Cohort(train[::2], train_labels[::2], nearest=9),
+        "all": Cohort(train, train_labels, nearest=9),
     }
     choice = choose_cohort(embeddings, labels, candidates, far=FAR)
-    tried = {(trial.cohort, trial.form, trial.strength): trial.tar for trial in choice.trials}
-    assert len(tried) == len(choice.trials) == 1 + 3 * 5
-    for (name, form, strength), found in tried.items():
-        cohort = Cohort(candidates[name].embeddings, candidates[name].labels, strength, 9, form)
-        queries, items = cohort.extend(embeddings, labels)
-        assert found == pytest.approx(tar((queries @ items.T).numpy(), labels, FAR), abs=1e-12)
-    best = max(tried.values())
-    assert choice.best.tar == best
-    assert best > tried["train", "mean", 0.0]
-    assert choice.best.strength == min(strength for (*_, strength), found in tried.items() if found == best)
+    tried = {(trial.cohort, trial.form, trial.strength): trial for trial in choice.trials}
+    assert len(tried) == len(choice.trials) == 1 + 2 * 5
+    assert choice.default is tried["half", "mean", 0.5]
+    base = scores(replace(candidates["half"], strength=0.5), embeddings, labels)
+    passed = {}
+    for (name, form, strength), trial in tried.items():
+        score = scores(replace(candidates[name], strength=strength, form=form), embeddings, labels)
+        assert trial.tar == pytest.approx(tar(score, labels, FAR), abs=1e-12)
+        gains = [tar_without(score, labels, FAR, c) - tar_without(base, labels, FAR, c) for c in np.unique(labels)]
+        if trial is choice.default:
+            assert (trial.error, max(gains)) == (0, 0)
+            continue
+        error = np.sqrt((len(gains) - 1) * np.var(gains))
+        assert trial.error == pytest.approx(error, rel=1e-9)
+        if trial.tar - choice.default.tar > trial.error:
+            passed[name, form, strength] = trial.tar
+    assert passed  # otherwise nothing is tested
+    assert len(passed) < sum(trial.tar > choice.default.tar for trial in choice.trials)
+    assert choice.best is tried[max(passed, key=passed.get)]
     assert (choice.cohort.strength, choice.cohort.form) == (choice.best.strength, choice.best.form)
     metric = f"tar@far={FAR}"
-    assert em.evaluate(embeddings, labels, metrics=[metric], cohort=choice.cohort)[metric] == pytest.approx(best)
-    assert repr(choice).count("chosen") == 1
-    assert len(repr(choice).splitlines()) == 18
+    assert em.evaluate(embeddings, labels, metrics=[metric], cohort=choice.cohort)[metric] == choice.best.tar
+    assert repr(choice).count("chosen") == repr(choice).count("  default") == 1
+    assert len(repr(choice).splitlines()) == 13
 
 
-def test_ties_go_to_the_smaller_strength():
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_cohort_of_what_it_is_chosen_on_is_refused(spaces, labelled):
+    (embeddings, labels), (train, train_labels) = spaces["validation"], spaces["train"]
+    both = np.concatenate([train, embeddings]), np.concatenate([train_labels, labels])
+    for vectors, classes in ((embeddings, labels), both):
+        cohort = Cohort(vectors * 3, classes if labelled else None, nearest=9)
+        expected = "26 classes of the cohort 'own' are validation classes, such as 100"
+        if not labelled:
+            expected = "104 of 104 validation embeddings are in the cohort 'own'"
+        with pytest.raises(em.EquimetricError, match=expected):
+            choose_cohort(embeddings, labels, {"train": Cohort(train), "own": cohort}, far=FAR)
+    # One image of a hundred in two classes is no contamination.
+    choose_cohort(
+        embeddings, labels, {"train": Cohort(np.concatenate([np.repeat(train, 2, 0), embeddings[:1]]))}, far=FAR
+    )
+
+
+def test_equal_rates_leave_the_default():
     """With one sample for all of the cohort every m is the same, and no order changes."""
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.eye(6, dtype=torch.float64).repeat_interleave(5, 0)
@@ -67,7 +105,8 @@ def test_ties_go_to_the_smaller_strength():
     labels = torch.arange(6).repeat_interleave(5)
     choice = choose_cohort(embeddings, labels, {"far away": Cohort(torch.ones(3, 6, dtype=torch.float64))}, far=0.1)
     assert {trial.tar for trial in choice.trials} == {1.0}
-    assert choice.best.strength == choice.cohort.strength == 0
+    assert choice.best is choice.default
+    assert choice.best.strength == choice.cohort.strength == 0.5
 
 
 def test_what_is_given_is_not_chosen(spaces):

@@ -82,7 +82,7 @@ def sources(image_folder, arrays, features, zoom):
         ),
         "cohort, chosen": configuration(
             vectors,
-            evaluation={"cohort": {"part": "auto", "strength": "auto", "form": "auto", "nearest": 5, "far": 0.1}},
+            evaluation={"cohort": {"strength": "auto", "form": "auto", "nearest": 5, "far": 0.1}},
         ),
         "signs": configuration(vectors, evaluation={"binarise": True, "ks": [1, 3]}),
     }

@@ -20,7 +20,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.result import RunResult
 from equimetric.training import train
 
-AUTO = {"part": "auto", "strength": "auto", "form": "auto", "nearest": 5, "far": 0.1}
+AUTO = {"strength": "auto", "form": "auto", "nearest": 5, "far": 0.1}
 METRICS = ["recall@1", "map@r", "tar@far=1e-1", "opis"]
 
 
@@ -51,21 +51,15 @@ def test_what_is_auto_is_chosen_on_the_validation_classes(features, tmp_path):
     setting = trained.result.cohort
     parts = {part: embed_run(tmp_path / "run", part)[1] for part in ("train", "validation")}
     embeddings, labels = parts["validation"].embeddings, parts["validation"].labels
-    candidates = {
-        "train": Cohort(parts["train"].embeddings, nearest=5),
-        "validation": Cohort(embeddings, labels, nearest=5),
-        "both": Cohort(
-            torch.cat([parts["train"].embeddings, embeddings]), torch.cat([parts["train"].labels, labels]), nearest=5
-        ),
-    }
+    candidates = {"train": Cohort(parts["train"].embeddings, parts["train"].labels, nearest=5)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EquimetricWarning)
         choice = choose_cohort(embeddings, labels, candidates, far=0.1)
-    assert [(one.part, one.form, one.strength, one.tar) for one in setting.tried] == [
-        (one.cohort, one.form, one.strength, one.tar) for one in choice.trials
+    assert [(one.form, one.strength, one.tar, one.error, one.is_default) for one in setting.tried] == [
+        (one.form, one.strength, one.tar, one.error, one is choice.default) for one in choice.trials
     ]
     best = choice.best
-    assert (setting.part, setting.form, setting.strength) == (best.cohort, best.form, best.strength)
+    assert (setting.part, setting.form, setting.strength) == ("train", best.form, best.strength)
     assert (setting.far, setting.nearest) == (0.1, 5)
 
 
@@ -204,8 +198,26 @@ def test_checking_a_run_with_another_cohort_than_its_own(features, tmp_path, equ
     assert "leave --cohort out" in error
 
 
+@pytest.mark.parametrize("part", ["validation", "both"])
+@pytest.mark.parametrize("chosen", ["strength", "form"])
+def test_nothing_is_chosen_on_the_classes_of_the_cohort(part, chosen, features):
+    """Validation classes as the cohort of themselves chose up to a third of the true accept rate away on others."""
+    with pytest.raises(em.EquimetricError, match=f"the cohort part '{part}' has the validation classes, on which"):
+        load_config(run_config(features, {"part": part, chosen: "auto"}), RunConfig)
+    load_config(run_config(features, {"part": part, "strength": 1.0, "form": "full"}), RunConfig)
+
+
 @pytest.mark.parametrize(
-    "cohort", [{"part": "test"}, {"strength": "much"}, {"strength": 2}, {"form": "half"}, {"far": 0}, {"nearest": 0}]
+    "cohort",
+    [
+        {"part": "auto"},
+        {"part": "test"},
+        {"strength": "much"},
+        {"strength": 2},
+        {"form": "half"},
+        {"far": 0},
+        {"nearest": 0},
+    ],
 )
 def test_wrong_values_are_errors(cohort, features):
     with pytest.raises(em.EquimetricError, match="cohort"):

@@ -222,7 +222,7 @@ def test_a_cohort_of_validation_classes_becomes_one_of_training_classes(
 
 
 def test_a_final_model_keeps_the_cohort_that_validation_chose(features, tmp_path, monkeypatch, script_validation):
-    config = configuration(features, evaluation={"cohort": {"part": "auto", "strength": "auto", "form": "auto"}})
+    config = configuration(features, evaluation={"cohort": {"strength": "auto", "form": "auto"}})
     script_validation(monkeypatch, (0.1, 0.2, 0.5, 0.4, 0.3))
     chosen = em.train(config, folder=tmp_path / "run").result.cohort
     cohort = refit_config(tmp_path / "run", "training").evaluation.cohort

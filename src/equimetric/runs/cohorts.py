@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -50,44 +49,44 @@ class RunCohorts:
         """The setting of a configuration; "auto" values are chosen on validation classes, alike in all processes."""
         if not config.is_chosen:
             return configured_setting(config, self.data)
-        settings = {
-            part: CohortSetting(part=part, nearest=config.nearest, classes=count_classes(self.data, part))
-            for part in config.parts()
-        }
+        cohort = self.cohort(CohortSetting(part=config.part, nearest=config.nearest), labelled=True)
         validation = self.embed("validation")
-        candidates: dict[str, Cohort] = {
-            part: self.cohort(setting, labelled=True) for part, setting in settings.items()
-        }
-        chosen = self._choose(validation, candidates, config) if self.processes.is_main else None
+        chosen = self._choose(validation, cohort, config) if self.processes.is_main else None
         chosen = self.processes.broadcast(chosen)
         assert chosen is not None
         return chosen
 
-    def _choose(self, validation: Tensor, candidates: Mapping[str, Cohort], config: CohortConfig) -> CohortSetting:
+    def _choose(self, validation: Tensor, cohort: Cohort, config: CohortConfig) -> CohortSetting:
         labels = self.data.dataset.labels[self.data.rows("validation")]
         with warnings.catch_warnings():
             # Narrow cohorts are reported in a note of the run.
             warnings.simplefilter("ignore", EquimetricWarning)
             choice = choose_cohort(
-                validation, labels, candidates, strengths=config.strengths(), forms=config.forms(), far=config.far
+                validation,
+                labels,
+                {config.part: cohort},
+                strengths=config.strengths(),
+                forms=config.forms(),
+                far=config.far,
             )
-        trials = tuple(
-            ScoredCohort.model_validate(
-                {"part": trial.cohort, "form": trial.form, "strength": trial.strength, "tar": trial.tar}
+        tried = tuple(
+            ScoredCohort(
+                form=trial.form,
+                strength=trial.strength,
+                tar=trial.tar,
+                error=trial.error,
+                is_default=trial is choice.default,
             )
             for trial in choice.trials
         )
-        best = choice.best
-        return CohortSetting.model_validate(
-            {
-                "part": best.cohort,
-                "form": best.form,
-                "strength": best.strength,
-                "nearest": config.nearest,
-                "classes": count_classes(self.data, best.cohort),
-                "far": config.far,
-                "tried": trials,
-            }
+        return CohortSetting(
+            part=config.part,
+            form=choice.best.form,
+            strength=choice.best.strength,
+            nearest=config.nearest,
+            classes=count_classes(self.data, config.part),
+            far=config.far,
+            tried=tried,
         )
 
     def embed(self, part: str) -> Tensor:
@@ -106,7 +105,7 @@ def configured_setting(config: CohortConfig, data: RunData) -> CohortSetting:
     return CohortSetting.model_validate(
         {
             **config.model_dump(include={"part", "form", "strength", "nearest"}),
-            "classes": count_classes(data, config.parts()[0]),
+            "classes": count_classes(data, config.part),
         }
     )
 

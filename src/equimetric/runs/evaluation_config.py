@@ -18,18 +18,21 @@ __all__ = ["PARTS", "CohortConfig", "CohortPart", "EvaluationConfig", "Relevance
 CohortPart = Literal["train", "validation", "both", "cohort"]
 Relevance = Literal["item", "class"]
 PARTS: tuple[CohortPart, ...] = ("train", "validation", "both", "cohort")
-UNIVERSAL_COHORTS: tuple[CohortPart, ...] = ("train", "validation", "both")
-"""Cohorts of classes that every run has; only some set others aside for it."""
+OUTSIDE_VALIDATION: tuple[CohortPart, ...] = ("train", "cohort")
+"""Cohorts without the validation classes, on which form and strength are chosen."""
 
 
 class CohortConfig(Strict):
     """Classes of the run by which the similarities of its test classes are normalised.
 
-    "auto" is chosen on the validation classes when training ends.
+    "auto" is chosen on the validation classes when training ends: the mean form at half strength, unless another
+    gains more than one standard error over classes on it.
     """
 
-    part: Literal["train", "validation", "both", "cohort", "auto"] = Field(
-        "train", description="which classes are the cohort; 'cohort' are those of data.parts.cohort"
+    part: CohortPart = Field(
+        "train",
+        description="which classes are the cohort; 'cohort' are those of data.parts.cohort; where anything is 'auto', "
+        "one without validation classes",
     )
     strength: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = Field(
         0.5, description="from 0, no normalisation, to 1; the full form knows no other"
@@ -43,11 +46,16 @@ class CohortConfig(Strict):
     @property
     def is_chosen(self) -> bool:
         """Whether anything is chosen on validation classes."""
-        return "auto" in (self.part, self.strength, self.form)
+        return "auto" in (self.strength, self.form)
 
-    def parts(self) -> tuple[CohortPart, ...]:
-        """The parts to choose from."""
-        return UNIVERSAL_COHORTS if self.part == "auto" else (self.part,)
+    @model_validator(mode="after")
+    def _chosen_on_other_classes(self) -> CohortConfig:
+        if self.is_chosen and self.part not in OUTSIDE_VALIDATION:
+            raise ValueError(
+                f"the cohort part {self.part!r} has the validation classes, on which strength and form are chosen; "
+                "give part = 'train' or 'cohort', or both strength and form"
+            )
+        return self
 
     def forms(self) -> tuple[CohortForm, ...]:
         """The forms to choose from."""
@@ -59,10 +67,10 @@ class CohortConfig(Strict):
 
     def describe(self) -> str:
         """'cohort of the train classes, mean form, strength 0.5'."""
-        if self.is_chosen:
-            return f"cohort chosen on validation classes by TAR at FAR {self.far:g}"
-        strength = f", strength {self.strength:g}" if self.form == "mean" else ""
         classes = {"both": "the train and validation", "cohort": "its own"}.get(self.part, f"the {self.part}")
+        if self.is_chosen:
+            return f"cohort of {classes} classes, form and strength chosen on validation classes at FAR {self.far:g}"
+        strength = f", strength {self.strength:g}" if self.form == "mean" else ""
         return f"cohort of {classes} classes, {self.form} form{strength}"
 
 

@@ -64,14 +64,22 @@ class RunSource(BaseModel):
 
 
 class ScoredCohort(BaseModel):
-    """The true accept rate of the validation classes with one cohort, form and strength."""
+    """The true accept rate of the validation classes with one form and strength of a run's cohort.
+
+    Attributes:
+        form, strength: options of `Cohort`.
+        tar: true accept rate of the validation classes.
+        error: standard error over classes of its gain on the default's.
+        is_default: whether the others had to exceed it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    part: Literal["train", "validation", "both", "cohort"]
     form: Literal["mean", "full"]
     strength: float
     tar: float
+    error: float = 0.0
+    is_default: bool = False
 
 
 class CohortSetting(BaseModel):

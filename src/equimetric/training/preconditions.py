@@ -195,7 +195,7 @@ def try_metrics(config: Conditions, data: RunData, part: str, dim: int) -> None:
         row_sets = [split.query, split.gallery]
     cohort = None
     if evaluation.cohort is not None and part == "test":
-        cohort = Cohort(draw(cohort_rows(data, evaluation.cohort.parts()[0]))[0], nearest=evaluation.cohort.nearest)
+        cohort = Cohort(draw(cohort_rows(data, evaluation.cohort.part))[0], nearest=evaluation.cohort.nearest)
     arrays = list(chain(*map(draw, row_sets)))
     parents = {}
     if evaluation.parents is not None:

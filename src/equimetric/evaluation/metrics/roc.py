@@ -28,10 +28,14 @@ __all__ = [
     "roc",
     "roc_at",
     "tar_at_far",
+    "tar_without_each_class",
 ]
 
 MIN_ERRORS = 10
 """Expected errors for a rate to be estimated: 10 ± √10 is a third either way."""
+
+THRESHOLDS_NEARBY = 1024
+"""Thresholds around one of all classes at which the accepted pairs are counted without each class."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,26 @@ def tar_at_far(distances: PairDistances, far: float) -> OperatingPoint:
     return OperatingPoint(
         threshold, float(counts.negative) / distances.negatives, float(counts.positive) / distances.positives
     )
+
+
+def tar_without_each_class(distances: PairDistances, far: float) -> Floats:
+    """(C,) TAR at a FAR of the other classes where each class is left out, threshold and all.
+
+    Without class c, whose negative pairs have exactly one end in it:  FAR(t) = (n(t) − n_c(t)) / (n − n_c),
+    TAR(t) = (p(t) − p_c(t)) / (p − p_c). Of very many pairs only every few are thresholds to choose from.
+    """
+    check_rate(far)
+    expected = far * distances.negatives
+    ranks = np.linspace(expected / 4, 4 * expected + 1, THRESHOLDS_NEARBY).clip(0, distances.negatives - 1)
+    thresholds = distances.negative_distance(np.unique(ranks.astype(np.int64)))
+    counts = distances.count_accepted(thresholds, strictly_below=True)
+    of_class = distances.count_accepted_by_class(thresholds, strictly_below=True)
+    other_negatives = np.maximum(distances.negatives - distances.negatives_by_class, 1)[:, None]
+    other_positives = np.maximum(distances.positives - distances.positives_by_class, 1)[:, None]
+    class_far = (counts.negative - of_class.negative) / other_negatives
+    class_tar = (counts.positive - of_class.positive) / other_positives
+    last_within = np.maximum((class_far <= far + 1e-12).sum(axis=1) - 1, 0)
+    return np.asarray(class_tar[np.arange(len(class_tar)), last_within])
 
 
 def far_and_frr(distances: PairDistances, threshold: float, *, strictly_below: bool = False) -> tuple[float, float]:
