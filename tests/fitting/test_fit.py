@@ -145,7 +145,10 @@ def test_the_plan_trained_and_exported_again_is_the_same_model(fitted, equimetri
     assert code == 0, error
     trained = em.load(tmp_path / "again")
     assert dict(trained.metrics) == dict(fitted.outcome.fitted)
-    code, _, error = equimetric("export", "again", "second", "--part", "calibration", "--far", "0.1", "--no-onnx")
+    # As the file itself says.
+    header = (fitted.folder / "plan.toml").read_text()
+    (command,) = (line.split()[4:] for line in header.splitlines() if "equimetric export RUN model-2" in line)
+    code, _, error = equimetric("export", "again", "second", *command[1:], "--no-onnx")
     assert code == 0, error
     first, second = (em.load(folder).certificate for folder in (fitted.folder, tmp_path / "second"))
     assert second.threshold == first.threshold

@@ -1,28 +1,53 @@
 import pytest
 
-from equimetric.fitting.normalization import choose_normalization, describe_normalization
+from equimetric.fitting.normalization import describe_normalization, fitted_cohort
 from equimetric.fitting.outcome import BoundedRate
 from equimetric.runs.evaluation import CohortOverride
 from equimetric.runs.result import CohortSetting
 
-
-def setting(mild, plain=0.4, full=0.9):
-    tried = [("mean", 0.0, plain), ("mean", 0.5, mild), ("full", 1.0, full)]
-    tried = [{"part": "cohort", "form": form, "strength": strength, "tar": tar} for form, strength, tar in tried]
-    return CohortSetting.model_validate({"part": "cohort", "classes": 12, "far": 0.01, "tried": tried})
-
-
-def test_a_clear_gain_of_the_mild_form_takes_the_cohort():
-    assert choose_normalization(setting(0.43)) == CohortOverride("cohort", 0.5, "mean")
-    assert "by 12 cohort classes" in describe_normalization(setting(0.43))
-    assert "from 40.0% to 43.0% at FAR 0.01" in describe_normalization(setting(0.43))
+TRIED = [
+    {"form": "mean", "strength": 0.0, "tar": 0.4, "error": 0.02},
+    {"form": "mean", "strength": 0.5, "tar": 0.43, "is_default": True},
+    {"form": "full", "strength": 1.0, "tar": 0.5, "error": 0.03},
+]
 
 
-@pytest.mark.parametrize("mild", [0.3, 0.4, 0.415])
-def test_without_one_there_is_no_cohort_whatever_the_full_form_gains(mild):
-    assert choose_normalization(setting(mild)) == CohortOverride("none")
-    assert describe_normalization(setting(mild)).startswith("No cohort normalisation")
-    assert choose_normalization(None) == CohortOverride("none")
+def setting(**chosen):
+    return CohortSetting.model_validate({"part": "cohort", "classes": 12, "far": 0.01, "tried": TRIED, **chosen})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "override", "text"),
+    [
+        (
+            {"form": "mean", "strength": 0.5},
+            CohortOverride("cohort", 0.5, "mean"),
+            "Cohort normalisation by 12 cohort classes, mean form, strength 0.5, the default: at FAR 0.01 validation "
+            "classes have a true accept rate of 40.0% without it and 43.0% with it.",
+        ),
+        (
+            {"form": "full", "strength": 1.0},
+            CohortOverride("cohort", 1.0, "full"),
+            "Cohort normalisation by 12 cohort classes, full form: at FAR 0.01 validation classes have a true accept "
+            "rate of 40.0% without it, 43.0% with the default and 50.0% with this one (+7.0%, with a standard error of "
+            "3.0%).",
+        ),
+        (
+            {"form": "mean", "strength": 0.0},
+            CohortOverride("none"),
+            "No cohort normalisation: at FAR 0.01 validation classes have a true accept rate of 40.0% without it and "
+            "43.0% with the default (-3.0%, with a standard error of 2.0%).",
+        ),
+    ],
+)
+def test_the_fitted_cohort_is_that_of_the_run_and_its_figures_are_said(chosen, override, text):
+    assert fitted_cohort(setting(**chosen)) == override
+    assert describe_normalization(setting(**chosen)) == text
+
+
+def test_without_a_cohort_there_is_none():
+    assert fitted_cohort(None) == CohortOverride("none")
+    assert describe_normalization(None) == "No cohort was tried."
 
 
 @pytest.mark.parametrize(

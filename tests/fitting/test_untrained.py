@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 from statistics import fmean
+from types import MappingProxyType
 
 import pytest
 from photos import write_photos
@@ -18,10 +19,13 @@ RAW, START = UNTRAINED
 ARCFACE = Candidate("arcface")
 
 
-def choice_of(**values):
+def choice_of(recalls=MappingProxyType({}), **values):
     candidates = {"raw": RAW, "start": START, "arcface": ARCFACE}
     folds = {name: value if isinstance(value, tuple) else (value,) * 3 for name, value in values.items()}
-    tried = [ScoredCandidate(candidates[name], {"map@r": fmean(each)}, each, 1.0) for name, each in folds.items()]
+    tried = [
+        ScoredCandidate(candidates[name], {"map@r": fmean(each), "recall@1": recalls.get(name, 0.9)}, each, 1.0)
+        for name, each in folds.items()
+    ]
     return CandidateChoice(tuple(tried))
 
 
@@ -45,6 +49,28 @@ def test_a_gain_must_be_beyond_its_standard_error():
     assert "standard error of 3.79%" in choice.describe()
     # The scores of the folds differ by far more than the gains, which are what counts.
     assert choice_of(raw=(0.1, 0.5, 0.9), start=(0.11, 0.51, 0.92)).best.candidate == START
+
+
+def test_a_candidate_that_loses_more_than_half_a_point_of_recall_is_left_out():
+    proxy = Candidate("proxy_anchor")
+    values = {"raw": 0.4, "start": 0.5, "arcface": 0.6}
+    assert choice_of({"arcface": 0.8951}, **values).best.candidate == ARCFACE
+    choice = choice_of({"arcface": 0.8949}, **values)
+    assert choice.best.candidate == START
+    assert choice.describe().endswith(
+        "; left out, because they lose Recall@1 to raw features on validation classes: arcface (0.5%)"
+    )
+    choice = choice_of({"arcface": 0.88, "start": 0.89}, **values)
+    assert choice.best.candidate == RAW
+    assert choice.describe() == (
+        "chosen: raw features, without training; left out, because they lose Recall@1 to raw features on validation "
+        "classes: principal components (1.0%), arcface (2.0%)"
+    )
+    # The search goes on from the best that keeps Recall@1.
+    better = ScoredCandidate(proxy, {"map@r": 0.55, "recall@1": 0.9}, (0.55,) * 3, 1.0)
+    choice = CandidateChoice((*choice.candidates, better))
+    assert choice.best_trained.candidate == choice.best.candidate == proxy
+    assert choice.describe().startswith("chosen: proxy_anchor; left out")
 
 
 def test_the_reason_for_no_training_is_one_sentence():
@@ -99,7 +125,7 @@ def test_it_is_a_model_like_any_other(fitted):
     assert math.isclose(float((exported.embed([image]) ** 2).sum()), 1.0, rel_tol=1e-5)
     trained = em.train(model.folder / "plan.toml", folder=model.folder.parent / "again")
     assert dict(trained.metrics) == dict(model.outcome.fitted)
-    assert model.outcome.fitted == pytest.approx(model.outcome.raw, abs=1e-9)
+    assert model.outcome.plain == pytest.approx(model.outcome.raw, abs=1e-9)
     assert model.outcome.shortfall() == ""
 
 

@@ -6,7 +6,8 @@ f of F, where other classes validate, and s their standard deviation,
     mean(g) > s / √F
 
 Few validation classes differ so much that the best of a dozen candidates looks better than raw features without being
-it.
+it. A candidate that loses more than half a point of Recall@1 to raw features is left out: it pulls classes together at
+the cost of the nearest neighbour, which a search shows first.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from equimetric.errors import DamagedFileError
 from equimetric.evaluation import format_score
 from equimetric.files import write_atomically
 from equimetric.fitting.budget import Budget
-from equimetric.fitting.plan import FOLDS, UNTRAINED, Candidate, Plan, variations
+from equimetric.fitting.plan import FOLDS, MAX_RECALL_LOSS, UNTRAINED, Candidate, Plan, variations
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.data import RunData
 from equimetric.runs.key import RunKey
@@ -86,39 +87,62 @@ class CandidateChoice:
 
     @property
     def best(self) -> ScoredCandidate:
-        """The one with the largest value, where it gains more than a standard error on raw features; else these."""
+        """The leader, where it gains more than a standard error on raw features; else these."""
         leader, raw = self.leader, self.candidates[0]
         gain, error = leader.gain(raw)
         return leader if gain > error else raw
 
     @property
     def leader(self) -> ScoredCandidate:
-        """The one with the largest value; the first of equal ones, so what needs no training before what does."""
-        return max(self.candidates, key=lambda scored: scored.value)
+        """The one with the largest value of those that keep Recall@1.
+
+        The first of equal ones, so what needs no training before what does.
+        """
+        return max(self.candidates, key=lambda scored: (self.keeps_recall(scored), scored.value))
 
     @property
     def best_trained(self) -> ScoredCandidate:
-        """The best of those that were trained."""
-        return max((scored for scored in self.candidates if scored.candidate.trains), key=lambda scored: scored.value)
+        """The best of those that were trained, before all one that keeps Recall@1."""
+        trained = (scored for scored in self.candidates if scored.candidate.trains)
+        return max(trained, key=lambda scored: (self.keeps_recall(scored), scored.value))
+
+    def keeps_recall(self, scored: ScoredCandidate) -> bool:
+        """Whether a candidate loses no more than half a point of Recall@1 to raw features."""
+        return self.recall_loss(scored) <= MAX_RECALL_LOSS
+
+    def recall_loss(self, scored: ScoredCandidate) -> float:
+        """Recall@1 of raw features less that of a candidate, on validation classes."""
+        return self.candidates[0].scores["recall@1"] - scored.scores["recall@1"]
 
     def describe(self) -> str:
         """The choice and, where it is not trained, the reason."""
         name, leader = self.best.candidate.name, self.leader
         if self.best.candidate.trains:
-            return f"chosen: {name}"
+            return f"chosen: {name}{self.describe_losses()}"
         if leader is not self.best:
             gain, error = leader.gain(self.best)
             return (
                 f"chosen: {name}, without training: on validation classes {leader.candidate.name} gains {gain:.2%} in "
                 f"the mean of MAP@R and TAR, no more than the standard error of {error:.2%}, so that new classes may "
-                "not gain at all"
+                f"not gain at all{self.describe_losses()}"
             )
         trained = self.best_trained
+        if not self.keeps_recall(trained):
+            return f"chosen: {name}, without training{self.describe_losses()}"
         return (
             f"chosen: {name}, without training, because no trained candidate was better on validation classes: "
             f"{self.best.value:.2%} in the mean of MAP@R and TAR, against {trained.value:.2%} by "
-            f"{trained.candidate.name}"
+            f"{trained.candidate.name}{self.describe_losses()}"
         )
+
+    def describe_losses(self) -> str:
+        """What is left out for its Recall@1 though it has a larger value than the best; nothing where that is none."""
+        losing = [scored for scored in self.candidates if not self.keeps_recall(scored)]
+        losing = [scored for scored in losing if scored.value > self.best.value]
+        if not losing:
+            return ""
+        losses = ", ".join(f"{scored.candidate.name} ({self.recall_loss(scored):.1%})" for scored in losing)
+        return f"; left out, because they lose Recall@1 to raw features on validation classes: {losses}"
 
 
 def choose_candidate(

@@ -23,7 +23,7 @@ Written by `equimetric fit`: the run behind the model, to be trained again, chan
 any folder:
 
   equimetric train {file} --folder RUN
-  equimetric export RUN model-2 --part {part} --far {far:g}
+  equimetric export RUN model-2 --part {part} --far {far:g}{cohort}
 
 Unchanged, the same model comes out. Keys that are not here have their defaults; an unknown key is an error that says
 which ones there are.
@@ -88,7 +88,7 @@ def run_toml(plan: Plan, candidate: Candidate, cohort: CohortOverride) -> str:
     values = with_cohort(plan.run_values(candidate), cohort)
     load_config(values, RunConfig)
     comments = KEY_COMMENTS if candidate.trains else {**KEY_COMMENTS, "method": NO_TRAINING}
-    header = RUN_HEADER.format(file=PLAN, part=plan.parts.calibration, far=plan.far)
+    header = RUN_HEADER.format(file=PLAN, part=plan.parts.calibration, far=plan.far, cohort=cohort_options(cohort))
     return comment(header + PRIVATE) + "\n" + add_comments(values, comments)
 
 
@@ -102,6 +102,13 @@ def study_toml(plan: Plan, cohort: CohortOverride) -> str:
     load_config(study, StudyConfig)
     header = STUDY_HEADER.format(file=STUDY, name=STUDY_NAME)
     return comment(header + PRIVATE) + "\n" + add_comments(study, KEY_COMMENTS) + TUNING
+
+
+def cohort_options(cohort: CohortOverride) -> str:
+    """The options of a command that normalises calibration classes as the fit did; '' where it did not."""
+    if cohort.part == "none":
+        return ""
+    return f" --cohort {cohort.part} --cohort-strength {cohort.strength:g} --cohort-form {cohort.form}"
 
 
 def with_cohort(values: dict[str, Any], cohort: CohortOverride) -> dict[str, Any]:

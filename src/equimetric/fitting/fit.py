@@ -19,7 +19,7 @@ from equimetric.files import explain_write_error, sync_folder, write_atomically
 from equimetric.fitting.budget import Budget
 from equimetric.fitting.choice import CandidateChoice, Notify, choose_candidate
 from equimetric.fitting.configurations import PLAN, STUDY, run_toml, study_toml
-from equimetric.fitting.normalization import choose_normalization, describe_normalization
+from equimetric.fitting.normalization import describe_normalization, fitted_cohort
 from equimetric.fitting.outcome import FitOutcome, open_test_classes
 from equimetric.fitting.plan import BACKBONE, Plan, make_plan
 from equimetric.fitting.report import render_report
@@ -146,7 +146,7 @@ def run_stages(plan: Plan, target: Path, budget: Budget, licence: str, notify: N
     trained = train_chosen(plan.run_config(best), work / "runs", cache)
     notify(f"{describe_training(trained.result)}; {budget.describe()}")
     notify(describe_normalization(trained.result.cohort))
-    cohort = choose_normalization(trained.result.cohort)
+    cohort = fitted_cohort(trained.result.cohort)
     exported = work / "export" / target.name
     certificate = export_model(plan, trained, cohort, exported, licence)
     notify(f"calibrated and exported; {budget.describe()}")

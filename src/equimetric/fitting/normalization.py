@@ -1,49 +1,41 @@
-"""Decide whether similarities are normalised by a cohort: only where validation classes clearly gain.
-
-Of forms and strengths that ten validation classes choose freely, the strong ones often do harm on other classes: the
-mean form at half strength is taken, or none.
-"""
+"""The cohort by which a fitted model normalises similarities, as the run behind it chose on validation classes."""
 
 from __future__ import annotations
 
 from equimetric.runs.evaluation import CohortOverride
-from equimetric.runs.result import CohortSetting
+from equimetric.runs.result import CohortSetting, ScoredCohort
 
-__all__ = ["MIN_RELATIVE_GAIN", "STRENGTH", "choose_normalization", "describe_normalization"]
-
-STRENGTH, MIN_RELATIVE_GAIN = 0.5, 0.02
-"""Strength of the mean form, and the gain in true accept rate that it must bring."""
+__all__ = ["describe_normalization", "fitted_cohort"]
 
 
-def choose_normalization(setting: CohortSetting | None) -> CohortOverride:
-    """The cohort for all parts of a run that tried several on validation classes; "none" without a clear gain."""
-    if setting is None or validation_gain(setting) < MIN_RELATIVE_GAIN:
+def fitted_cohort(setting: CohortSetting | None) -> CohortOverride:
+    """The cohort of a run for all parts of its classes; "none" where it normalises nothing."""
+    if setting is None or setting.strength == 0:
         return CohortOverride("none")
-    return CohortOverride(setting.part, STRENGTH, "mean")
+    return CohortOverride(setting.part, setting.strength, setting.form)
 
 
 def describe_normalization(setting: CohortSetting | None) -> str:
-    """The decision, and the gain behind it."""
+    """The choice, and the figures behind it."""
     if setting is None:
         return "No cohort was tried."
-    baseline = true_accept_rate(setting, 0.0)
-    change = f"from {baseline:.1%} to {baseline + validation_gain(setting):.1%} at FAR {setting.far:g}"
-    if validation_gain(setting) < MIN_RELATIVE_GAIN:
-        return (
-            f"No cohort normalisation: on validation classes it changed the true accept rate {change}, and "
-            f"{MIN_RELATIVE_GAIN:.0%} more are asked for."
-        )
-    return (
-        f"Cohort normalisation by {setting.classes} {setting.part} classes, mean form, strength {STRENGTH:g}: on "
-        f"validation classes it raised the true accept rate {change}."
+    chosen = next(one for one in setting.tried if (one.form, one.strength) == (setting.form, setting.strength))
+    default = next(one for one in setting.tried if one.is_default)
+    none = next(one for one in setting.tried if one.strength == 0)
+    what = (
+        f"Cohort normalisation by {setting.classes} {setting.part} classes, {describe_form(chosen)}"
+        if chosen.strength
+        else "No cohort normalisation"
     )
+    rates = f"at FAR {setting.far:g} validation classes have a true accept rate of {none.tar:.1%} without it"
+    if chosen is default:
+        return f"{what}, the default: {rates} and {default.tar:.1%} with it."
+    gain = f"{chosen.tar - default.tar:+.1%}, with a standard error of {chosen.error:.1%}"
+    if chosen is none:
+        return f"{what}: {rates} and {default.tar:.1%} with the default ({gain})."
+    return f"{what}: {rates}, {default.tar:.1%} with the default and {chosen.tar:.1%} with this one ({gain})."
 
 
-def validation_gain(setting: CohortSetting) -> float:
-    """Gain in true accept rate of the validation classes by the mild form."""
-    return true_accept_rate(setting, STRENGTH) - true_accept_rate(setting, 0.0)
-
-
-def true_accept_rate(setting: CohortSetting, strength: float) -> float:
-    """True accept rate of the validation classes with the mean form at a strength."""
-    return next(trial.tar for trial in setting.tried if (trial.form, trial.strength) == ("mean", strength))
+def describe_form(trial: ScoredCohort) -> str:
+    """'mean form, strength 0.5'."""
+    return f"{trial.form} form, strength {trial.strength:g}" if trial.form == "mean" else f"{trial.form} form"

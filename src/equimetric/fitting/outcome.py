@@ -14,7 +14,7 @@ from equimetric.calibration.rates import class_counts, pooled_rates
 from equimetric.evaluation import Cohort, format_score
 from equimetric.evaluation.engine.inputs import prepare_sets
 from equimetric.evaluation.engine.pair_distances import pair_distances
-from equimetric.fitting.normalization import choose_normalization
+from equimetric.fitting.normalization import fitted_cohort
 from equimetric.runs.access_log import record_test_access
 from equimetric.runs.cohorts import cohort_rows
 from equimetric.runs.evaluation import LabelledEmbeddings, OpenRun, evaluate_part, open_run
@@ -100,7 +100,7 @@ def open_test_classes(folder: Path, certificate: Certificate) -> FitOutcome:
     """Compare the model of a run with raw features, and its certificate with the rates, on the run's test classes."""
     run = open_run(folder)
     record_test_access(folder, "fit")
-    fitted = run.embed("test", cohort=choose_normalization(run.model.result.cohort))
+    fitted = run.embed("test", cohort=fitted_cohort(run.model.result.cohort))
     raw = raw_features(run, fitted)
     evaluation = run.config.evaluation
     return FitOutcome(

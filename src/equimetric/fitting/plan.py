@@ -11,9 +11,9 @@ from typing import Any
 from equimetric.backbones import BACKBONES
 from equimetric.configuration import load_config
 from equimetric.dotted import set_dotted
+from equimetric.evaluation.cohort_choice import DEFAULT_STRENGTH
 from equimetric.fitting.class_split import ClassParts, choose_far, divide_classes
 from equimetric.fitting.inspection import Inspection, inspect_data, read_source
-from equimetric.fitting.normalization import MIN_RELATIVE_GAIN, STRENGTH
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import MAX_DEFAULT_DIM
@@ -22,6 +22,9 @@ __all__ = ["BACKBONE", "METHODS", "UNTRAINED", "Candidate", "Plan", "make_plan",
 
 METHODS = ("multi_similarity_miner", "arcface", "contrastive", "proxy_anchor")
 """Base objectives: pairs with a miner, class weights with a margin, the oldest, proxies."""
+
+MAX_RECALL_LOSS = 0.005
+"""Recall@1 that a candidate may lose to raw features on validation classes."""
 
 FOLDS = 3
 """Divisions of training and validation classes that a trial is the mean of."""
@@ -118,11 +121,13 @@ class Plan:
         )
         yield (
             f"{' and '.join(candidate.name for candidate in UNTRAINED)}, without training, are compared in the same "
-            "way: raw features are exported where no other gains more than one standard error of the folds on them"
+            "way: raw features are exported where no other gains more than one standard error of the folds on them, or "
+            f"where all that do lose more than {MAX_RECALL_LOSS:.1%} of Recall@1"
         )
         yield (
-            f"cohort normalisation by the {self.parts.cohort} classes (mean form, strength {STRENGTH:g}), where it "
-            f"raises TAR at FAR {self.far:g} on validation classes by {MIN_RELATIVE_GAIN:.0%} or more"
+            f"cohort normalisation by the {self.parts.cohort} classes (mean form, strength {DEFAULT_STRENGTH:g}), or "
+            f"another strength, the full form or none that raises TAR at FAR {self.far:g} on validation classes by "
+            "more than one standard error over classes"
         )
         yield f"threshold for FAR {self.far:g}, calibrated on the {self.parts.calibration} classes"
         yield "test classes opened once, at the end"
