@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -78,9 +79,30 @@ def test_look_ups_are_light(light, arguments):
     assert light(*arguments)
 
 
-def test_the_help_of_every_command_is_light(light):
-    for name in COMMANDS:
-        assert f"Usage: equimetric {name}" in light(*name.split(), "--help")
+def shown_help(light, name):
+    """The help of a command without frames, on lines so long that none is broken, blanks as single ones."""
+    shown = light(*name.split(), "--help", COLUMNS="20000")
+    assert f"Usage: equimetric {name}" in shown
+    return " ".join(shown.replace("│", " ").split())
+
+
+def written_help(command):
+    """All that is written of a command: its docstring, its examples, and its options and arguments."""
+    yield inspect.getdoc(command.function)
+    yield inspect.cleandoc(command.examples)
+    hints = get_type_hints(command.function, include_extras=True)
+    for parameter in inspect.signature(command.function).parameters.values():
+        for declared in (*getattr(hints[parameter.name], "__metadata__", ()), parameter.default):
+            if getattr(declared, "help", None):
+                yield declared.help
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_is_light_and_shown_as_it_is_written(light, name):
+    shown, written = shown_help(light, name), list(written_help(COMMANDS[name]))
+    assert len(written) >= 2
+    for text in written:
+        assert " ".join(text.split()) in shown
 
 
 def test_the_help_lists_every_command_below_its_panel(light):

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 from rich.markup import escape
+from typer.main import get_command
 
 from equimetric.cli.command import COMMANDS, Command
 from equimetric.cli.console import show_error
@@ -17,10 +18,26 @@ from equimetric.escaping import show_plain_warnings
 from equimetric.progress import set_progress_output
 from equimetric.stopping import Stopped, end_on_signals
 
-__all__ = ["build_app", "main"]
+__all__ = ["build_app", "build_command", "main"]
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def build_command() -> Callable[..., Any]:
+    """The application as a command whose help shows every text as it is written."""
+    command = get_command(build_app())
+    keep_help_literal(command)
+    return command
+
+
+def keep_help_literal(command: Any) -> None:
+    """Keep typer from reading 'equimetric[ray]' as markup, in all help of a command, its options and its members."""
+    for described in (command, *command.params):
+        if described.help:
+            described.help = escape(described.help)
+    for member in getattr(command, "commands", {}).values():
+        keep_help_literal(member)
 
 
 def build_app() -> typer.Typer:
@@ -44,7 +61,7 @@ def build_group(name: str, commands: list[Command]) -> typer.Typer:
     base = COMMANDS.get(name)
     group = typer.Typer(no_args_is_help=base is None, context_settings=HELP_NAMES)
     if base is not None:
-        group.callback(invoke_without_command=True, help=escape(base.help))(end_on_signal(base.function))
+        group.callback(invoke_without_command=True, help=base.help)(end_on_signal(base.function))
     for command in commands:
         if command is not base:
             add_command(group, command, None)
@@ -55,7 +72,7 @@ def add_command(app: typer.Typer, command: Command, panel: str | None) -> None:
     """Add a command under its last word."""
     app.command(
         command.name.split()[-1],
-        help=escape(command.help),
+        help=command.help,
         rich_help_panel=panel,
         context_settings={**HELP_NAMES, **(OVERRIDES if command.overrides else {})},
     )(end_on_signal(command.function))
@@ -99,7 +116,7 @@ def main() -> None:
         with end_on_signals(), warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             show_plain_warnings()
-            build_app()(prog_name="equimetric")
+            build_command()(prog_name="equimetric")
     except EquimetricError as error:
         show_error(str(error))
         sys.exit(2)
