@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from equimetric.report.section import SECTIONS, render_section
+from equimetric.report.section import SECTIONS, render_section, render_template
+from equimetric.studies.records import StudyRecord
 
 SPEED = '''
 from equimetric.report.section import section
@@ -100,3 +101,10 @@ def test_the_ledger_of_a_study_is_a_section_of_its_report(study, run, study_of):
     assert "→ accepted: as &lt;published&gt;" in body
     assert "Test classes were opened once." in body
     assert "Not fair" not in render_section(section, study_of(run("triplet", 0, 0.4))).body
+
+
+def test_the_documentation_names_every_section_of_a_study():
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text().lower()
+    for section in SECTIONS.values():
+        names = [render_template(text, single=False, failed=()).lower() for text in (section.title, section.link)]
+        assert StudyRecord not in section.record_types or any(name in page for name in names if name), section.name
