@@ -29,6 +29,13 @@ def protocol_names() -> list[str]:
     equimetric protocols
     equimetric protocols reality-check
     equimetric protocols reality-check --toml > mine.toml
+
+    A protocol of your own (mine.toml):
+    protocol = "mine"
+    version = 1
+    title = "Reality check in 500 steps"
+    extends = "reality-check"
+    study.training.steps = 500
     """,
 )
 def protocols_command(
@@ -40,9 +47,7 @@ def protocols_command(
     """List the protocols under which methods are compared, or explain one of them.
 
     A study names its protocol (protocol = "reality-check") and gives what that leaves open: the data, and, where you
-    want others, the methods. For a protocol of your own, write a file that extends one and differs in some keys:
-
-    protocol = "mine", version = 1, title = "…", extends = "reality-check", [study.training] steps = 500
+    want others, the methods. A protocol of your own is a file that extends one and differs in some keys.
     """
     from equimetric.protocols import find_protocol, list_protocols
 
