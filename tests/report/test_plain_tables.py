@@ -25,7 +25,7 @@ from equimetric.report import (
     to_latex,
     to_markdown,
 )
-from equimetric.report.table_data import number_cell, text_cell
+from equimetric.report.table_data import format_share, number_cell, text_cell
 
 HOSTILE = [
     "=cmd|'/C calc'!A0",
@@ -174,3 +174,8 @@ def test_every_character_that_is_passed_to_latex_compiles(tmp_path):
     compile_latex(
         "\n".join(to_latex(table_of(*names[place : place + 30])) for place in range(0, len(names), 30)), tmp_path
     )
+
+
+def test_shares_have_three_figures_and_halves_are_rounded_up():
+    shares = [0.0, 0.001, 0.0012345, 0.0375, 1 - 0.0375, 0.5, 1.0]
+    assert [format_share(share) for share in shares] == ["0", "0.100", "0.123", "3.75", "96.3", "50.0", "100"]

@@ -12,9 +12,10 @@ from equimetric.report import figures_of, record_tables, render_html
 from equimetric.report.interval_figure import draw_intervals
 from equimetric.report.retrieval_data import retrieval_faults
 from equimetric.report.sections.answer import answer_section
-from equimetric.report.sections.embeddings_answer import format_percent, threshold_sentences
+from equimetric.report.sections.embeddings_answer import threshold_sentences
 from equimetric.report.sections.embeddings_faults import embeddings_faults_section
 from equimetric.report.sections.explorer import explorer_section
+from equimetric.report.table_data import format_share
 from equimetric.studies.profiles import MethodProfile, StudyImages
 from equimetric.studies.report_records import load_embeddings_record
 from equimetric.studies.table import comparison_table
@@ -132,8 +133,7 @@ def test_the_answer_names_sizes_metrics_and_the_spread_of_classes(space):
     profile, point = space.profile.thresholds, space.profile.certified
     first, last = profile.calibration
     place = (first + last - 1) // 2 if point is None else int(np.abs(profile.thresholds - point.threshold).argmin())
-    assert f"{format_percent(float(profile.frr[place]))} of the pairs of one class rejected" in text
-    assert (format_percent(0.0), format_percent(0.0012345), format_percent(0.5)) == ("0.0 %", "0.12 %", "50.0 %")
+    assert f"{format_share(float(profile.frr[place]))} % of the pairs of one class rejected" in text
 
 
 def test_faults_are_those_of_the_neighbours(space):
@@ -174,8 +174,8 @@ def write_space(folder, vectors, labels):
 def test_rates_of_the_certificate_are_those_of_its_own_threshold(space):
     point = space.profile.certified
     (all_pairs, _) = threshold_sentences(space.profile)
-    assert f"{format_percent(point.far)} of the pairs of two classes" in all_pairs
-    assert f"{format_percent(point.frr)} of the pairs of one class rejected" in all_pairs
+    assert f"{format_share(point.far)} % of the pairs of two classes" in all_pairs
+    assert f"{format_share(point.frr)} % of the pairs of one class rejected" in all_pairs
     without_counts = replace(space.profile, certified=replace(point, counts=None))
     assert threshold_sentences(without_counts)[0] == all_pairs
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_HALF_UP, Decimal
+from math import floor, log10
 from typing import Any, Literal
 
 from equimetric.errors import EquimetricError
@@ -15,6 +17,7 @@ __all__ = [
     "TableColumn",
     "TableRow",
     "format_number",
+    "format_share",
     "number_cell",
     "record_table",
     "text_cell",
@@ -133,3 +136,13 @@ def format_number(value: float, decimals: int = 0, *, signed: bool = False) -> s
     """A number as readers see it: a true minus; with a sign in any case where it is `signed`."""
     # Adding zero turns a rounded -0.0 into 0.0.
     return f"{round(value, decimals) + 0.0:{'+' if signed else ''}.{decimals}f}".replace("-", "−")
+
+
+def format_share(share: float) -> str:
+    """A share in percent with three significant figures, as the scripts of a page write it."""
+    percent = 100 * share
+    if percent <= 0:
+        return "0"
+    decimals = max(0, 2 - floor(log10(percent)))
+    # Halves up, as in the scripts, not to the even digit.
+    return f"{Decimal(percent).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):f}"

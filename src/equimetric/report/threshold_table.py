@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from math import isfinite
 
 from equimetric.evaluation.threshold_profile import ThresholdProfile
-from equimetric.report.table_data import MISSING, PlainTable, TableCell, TableColumn, TableRow, format_number, text_cell
+from equimetric.report.table_data import (
+    MISSING,
+    PlainTable,
+    TableCell,
+    TableColumn,
+    TableRow,
+    format_number,
+    format_share,
+    text_cell,
+)
 from equimetric.runs.profile import CertifiedPoint, RunProfile
 
 __all__ = ["threshold_table"]
@@ -69,13 +78,13 @@ def point_cells(profile: ThresholdProfile, point: CertifiedPoint | None, bounded
     if point is None:
         return [TableCell(MISSING, {name: None}) for name in names]
     threshold = -point.threshold if profile.scored else point.threshold
-    texts = (format_number(threshold, 4), f"{100 * point.far:.3g}", format_number(100 * point.frr, 1))
+    texts = (format_number(threshold, 4), format_share(point.far), format_share(point.frr))
     cells = [
         TableCell(text, {name: value})
         for text, name, value in zip(texts, names, (threshold, point.far, point.frr), strict=False)
     ]
     if bounded:
         known = isfinite(point.far_bound)
-        bound = f"{100 * point.far_bound:.3g}" if known else MISSING
+        bound = format_share(point.far_bound) if known else MISSING
         cells.append(TableCell(bound, {"far_new_classes": point.far_bound if known else None}))
     return cells

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from equimetric.report.metric_cells import is_percentage, metric_ends, metric_text
 from equimetric.report.section import section
-from equimetric.report.table_data import format_number
+from equimetric.report.table_data import format_share
 from equimetric.report.threshold_data import with_certified
 from equimetric.runs.profile import RunProfile
 from equimetric.studies.embeddings_record import EmbeddingsRecord
@@ -76,7 +76,7 @@ def threshold_sentences(run: RunProfile | None) -> list[str]:
         far, frr = point.far, point.frr
         chosen = f"At the threshold that is certified for a false accept rate of {100 * point.target_far:g} %"
     return [
-        f"{chosen}, {format_percent(far)} of the pairs of two classes are accepted (FAR) and {format_percent(frr)} of "
+        f"{chosen}, {format_share(far)} % of the pairs of two classes are accepted (FAR) and {format_share(frr)} % of "
         f"the pairs of one class rejected (FRR).",
         class_sentence(profile.class_far[:, place], profile.class_frr[:, place]),
     ]
@@ -95,10 +95,4 @@ def class_sentence(far: NDArray[np.float64], frr: NDArray[np.float64]) -> str:
 def format_middle_range(rates: NDArray[np.float64]) -> str:
     """'0.02 % to 1.3 %' of the middle classes."""
     low, high = np.quantile(rates, MIDDLE)
-    return f"{format_percent(float(low))} to {format_percent(float(high))}"
-
-
-def format_percent(rate: float) -> str:
-    """A rate in percent, with two digits where it is small."""
-    shown = 100 * rate
-    return f"{format_number(shown, 1) if shown >= 1 or shown == 0 else f'{shown:.2g}'} %"
+    return f"{format_share(float(low))} % to {format_share(float(high))} %"

@@ -10,6 +10,7 @@ from typing import Any
 from equimetric.evaluation.threshold_profile import ThresholdProfile
 from equimetric.report.page_budget import PAGE_BYTES, image_byte_budget, other_bytes, threshold_byte_budget
 from equimetric.report.section import section
+from equimetric.report.table_data import format_share
 from equimetric.report.threshold_data import all_classes, method_thresholds
 from equimetric.runs.profile import CertifiedPoint, RunProfile
 from equimetric.studies.embeddings_record import EmbeddingsRecord
@@ -179,8 +180,8 @@ def describe(name: str, method: Mapping[str, Any]) -> dict[str, Any]:
         if point is None
         else [
             f"{sign * point['threshold']:.4f}".replace("-", "−"),
-            f"{100 * point['far']:.3g}",
-            f"{100 * point['frr']:.1f}",
-            "–" if bound is None else f"{100 * bound:.3g}",
+            format_share(point["far"]),
+            format_share(point["frr"]),
+            "–" if bound is None else format_share(bound),
         ],
     }
