@@ -1,7 +1,10 @@
 """A page open in a browser, with all that it complained about and asked the network for."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,16 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 NEEDS_CHROMIUM = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium on this machine: install the package chromium"
 )
+
+
+@contextmanager
+def open_browser() -> Iterator[Any]:
+    """Chromium under Playwright; two of them cannot run in one thread."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
 
 
 class Window:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from browser_window import CHROMIUM
+from browser_window import open_browser
 
 from equimetric.evaluation import evaluate
 from equimetric.report import EmbeddingsRecord, GalleryRow, RunRecord, StudyRecord
@@ -174,12 +174,9 @@ def judged_study(run, study_of, picture, ledger) -> StudyRecord:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium under Playwright; of one module, because two of them cannot run in one thread."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    """A browser of one module, because two of them cannot run in one thread."""
+    with open_browser() as opened:
         yield opened
-        opened.close()
 
 
 HOSTILE = "<script>alert(1)</script>"

@@ -138,7 +138,7 @@
     const differences = [...a].map((value, index) => Math.round(data.steps * (value - b[index])) / data.steps);
     const { wins, losses, equal } = count(differences);
     const verdict = equimetric.data("leaderboard")?.against?.[second]?.[first];
-    const judged = verdict ? ` Over all queries, A against B: ${verdict.text}.` : "";
+    const judged = verdict ? ` Over all queries, A against B: ${equimetric.verdictWords(verdict)}.` : "";
     const words =
       `A = ${first}, B = ${second}. Of ${a.length} test classes, A scores higher on ${wins}, B on ${losses}, ` +
       `both alike on ${equal}.${judged}`;

@@ -35,6 +35,9 @@ const equimetric = {};
     }
   };
 
+  /** A verdict of the leaderboard with the ends of its interval. */
+  equimetric.verdictWords = ({ brief, ends }) => brief + ends;
+
   /** A number with a true minus sign, as the tables write it. */
   equimetric.number = (value, decimals, sign = false) => {
     const text = Math.abs(value).toFixed(decimals);

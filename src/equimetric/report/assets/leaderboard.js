@@ -88,7 +88,7 @@
     for (const row of table.querySelectorAll("tbody tr")) {
       const found = verdicts.against[chosen][row.dataset.row];
       const [against, brief, effect] = ["against", "brief", "effect"].map((name) => row.querySelector(`.${name}`));
-      against.textContent = found ? found.brief + found.ends : "–";
+      against.textContent = found ? equimetric.verdictWords(found) : "–";
       against.dataset.value = found ? found.difference : 0;
       brief.textContent = found ? found.brief : "";
       for (const verdict of [against, brief]) {

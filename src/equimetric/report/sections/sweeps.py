@@ -112,10 +112,15 @@ def draw_sweep(name: str, values: list[dict[str, Any]], column: Column) -> Any:
     )
     title, y = one_line(column.heading), alt.Scale(zero=False)
     base = alt.Chart(alt.Data(values=values)).encode(x=x, color=colour)
-    bands = base.mark_area().encode(
-        y=alt.Y("low:Q", title=title, scale=y),
-        y2="high:Q",
-        opacity=alt.condition(chosen, alt.value(0.14), alt.value(0.02)),
+    # A row whose seeds and classes all score alike has no interval.
+    bands = (
+        base.transform_filter("isValid(datum.low)")
+        .mark_area()
+        .encode(
+            y=alt.Y("low:Q", title=title, scale=y),
+            y2="high:Q",
+            opacity=alt.condition(chosen, alt.value(0.14), alt.value(0.02)),
+        )
     )
     lines = base.mark_line(strokeWidth=2, point=True).encode(
         y=alt.Y("mean:Q", title=title, scale=y),
