@@ -4,6 +4,8 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from browser_window import NEEDS_CHROMIUM, open_browser
+from page_walk import work_controls
 from photos import write_photos
 
 import equimetric as em
@@ -163,6 +165,18 @@ def test_the_report_is_one_page_without_paths(fitted, photos):
     assert "class-00" in page
     assert str(photos.parent) not in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+@NEEDS_CHROMIUM
+def test_the_report_shows_nothing_wrong_in_a_browser(fitted):
+    with open_browser() as browser:
+        page, complaints = browser.new_page(), []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto((fitted.folder / "report.html").as_uri())
+        found = work_controls(page)
+    assert [*complaints, *found["faults"]] == []
+    assert found["worked"]["button"] == 1
 
 
 def test_a_second_start_repeats_no_trial(fitted, plan, monkeypatch, tmp_path):
