@@ -44,6 +44,7 @@ LAWS = {
     "parameter differences": "gradients of the parameters agree with finite differences",
     "monotone": "no positive is pushed away, no negative pulled closer",
     "static shapes": "compiles as one graph",
+    "large static shapes": "compiles as one graph for batches of any size",
     "alone": "is an objective without another term beside it",
     "any batch": "takes a batch of any size, with any labels in any order",
 }

@@ -27,7 +27,10 @@ def coefficients(alpha_deg: float) -> tuple[float, float]:
     paper="Wang, Zhou, Wen, Liu, Lin: Deep metric learning with angular loss (2017)",
     references="batch",
     search={"alpha_deg": Uniform(36.0, 55.0)},
-    exempt={"multiplicity": "rows and columns are the same samples: columns cannot be repeated alone"},
+    exempt={
+        "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
+        "large static shapes": "many positives are listed, each to be compared with all references",
+    },
 )
 def angular(pairs: Pairs, *, alpha_deg: Acute = 45.0) -> Tensor:
     """Bound the angle at the negative of the triangle of anchor, positive and negative.

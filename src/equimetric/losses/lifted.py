@@ -18,7 +18,10 @@ from equimetric.search_space import Uniform
     geometry="euclidean",
     references="batch",
     search={"margin": Uniform(0.5, 2.0)},
-    exempt={"multiplicity": "rows and columns are the same samples: columns cannot be repeated alone"},
+    exempt={
+        "multiplicity": "rows and columns are the same samples: columns cannot be repeated alone",
+        "large static shapes": "many positives are listed, each to be compared with all references",
+    },
     known_as=("LiftedStructureLoss", "LiftedStructLoss"),
 )
 def lifted(pairs: Pairs, *, margin: float = 1.0) -> Tensor:

@@ -27,6 +27,7 @@ from equimetric.search_space import Choice, LogUniform
         "alpha": LogUniform(0.5, 8.0),
         "b": LogUniform(0.5, 8.0),
     },
+    exempt={"large static shapes": "many positives are listed, each to be compared with all references"},
 )
 def pnp(
     pairs: Pairs,

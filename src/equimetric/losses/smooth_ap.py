@@ -17,7 +17,10 @@ from equimetric.search_space import LogUniform
     separable={"include_query": False},
     paper="Brown, Xie, Kalogeiton, Zisserman: Smooth-AP, smoothing the path towards large-scale image retrieval (2020)",
     search={"tau": LogUniform(0.005, 0.1)},
-    exempt={"monotone": "a positive that moves closer can fall in soft precision where it overtakes positives only"},
+    exempt={
+        "monotone": "a positive that moves closer can fall in soft precision where it overtakes positives only",
+        "large static shapes": "many positives are listed, each to be compared with all references",
+    },
 )
 def smooth_ap(pairs: Pairs, *, tau: PositiveFloat = 0.01, include_query: bool = False) -> Tensor:
     """Maximize the average precision of each query's ranking, with σ((s_j − s_i)/τ) for "j stands before i".

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from equimetric.ops.blocks import slices
 from equimetric.ops.gradients import scale_saved, sum_scalars
+from equimetric.ops.products import is_tracing
 from equimetric.ops.ratios import defer_ratios, quotient
 from equimetric.ops.rows import rows_are_separate, weigh_rows
 from equimetric.pairs import Pairs
@@ -183,11 +184,12 @@ def compute_chunked(
     parameters: Callable[[], Iterable[Tensor]] = tuple,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """`function(pairs)`, a few rows at a time where there are many pairs.
+    """`function(pairs)`, a few rows at a time where there are many pairs; all at once while torch traces.
 
     `parameters()` are the learned tensors of the function; `generator` is the one it draws from, if not torch's own.
     """
-    if pairs.similarity.numel() < MIN_CHUNKED_PAIRS or not pairs.similarity.requires_grad or rows_are_separate():
+    is_small = pairs.similarity.numel() < MIN_CHUNKED_PAIRS or not pairs.similarity.requires_grad
+    if is_small or rows_are_separate() or is_tracing():
         return function(pairs)
     generator = torch.default_generator if generator is None else generator
     value: Tensor = ChunkedLoss.apply(  # type: ignore[no-untyped-call]

@@ -14,6 +14,9 @@ __all__ = ["Positives", "list_positives", "positives", "split_columns"]
 MAX_TRIPLES_PER_PASS = 2**17
 """Triples that are computed in one pass; more of them would leave the processor's cache."""
 
+MAX_TRACED_TRIPLES = 2**21
+"""Up to this many, those of 128 samples, a compiled graph compares every reference with all others."""
+
 
 class Positives:
     """The positives of each query, (Q, K) with K the maximum of any query, or all (Q, R) pairs where that is as fast.
@@ -68,9 +71,11 @@ def positives(pairs: Pairs) -> Positives:
 def list_positives(pairs: Pairs, *, static_shapes: bool = True) -> Positives:
     """The positives, for losses that compare each of them with the whole row.
 
-    The length of the list depends on data. With `static_shapes` a compiled graph visits all columns instead.
+    The length of the list depends on data. With `static_shapes` a compiled graph visits all columns instead, unless
+    there are too many: then it ends here and the next one begins with the list.
     """
-    if static_shapes and torch.compiler.is_compiling():
+    few = pairs.similarity.numel() * pairs.similarity.shape[1] <= MAX_TRACED_TRIPLES
+    if static_shapes and few and torch.compiler.is_compiling():
         return Positives(pairs, None, pairs.positive)
     return Positives(pairs, *columns_of(pairs.positive))
 

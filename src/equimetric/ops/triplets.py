@@ -79,6 +79,11 @@ def count_queries(pairs: Pairs, anchor: Tensor | None = None) -> Tensor:
 
 def sum_band(band: TripletBand, margin: float, *, only_active: bool) -> tuple[Tensor, Tensor]:
     """Σ [v + margin]₊ over a band, and the number of triples or of those with a term above zero."""
+    if torch.compiler.is_compiling():
+        # How many positives there are depends on data; sorting visits all columns as fast as a few.
+        columns = torch.arange(band.pairs.positive.shape[1], device=band.pairs.positive.device)
+        all_columns = columns.expand_as(band.pairs.positive), band.pairs.positive
+        return sum_by_sorting(band, margin, all_columns, only_active=only_active)
     positives = columns_of(band.pairs.positive)
     if positives[0].shape[1] > FEW_POSITIVES:
         return sum_by_sorting(band, margin, positives, only_active=only_active)
