@@ -15,6 +15,7 @@ from equimetric.geometry import Geometry
 from equimetric.objectives.foreign_calls import check_call
 from equimetric.objectives.weights import check_weight, weigh_samples
 from equimetric.ops.chunks import compute_chunked
+from equimetric.ops.classification import collect_logits
 from equimetric.ops.finite import nan_factor
 from equimetric.ops.masks import has_any
 from equimetric.ops.products import full_precision
@@ -71,6 +72,20 @@ class BaseObjective(nn.Module):
     if TYPE_CHECKING:
         # That of torch's modules gives anything.
         def __call__(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Tensor: ...
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        """(B, classes) what the softmax over the classes takes, without the margin that only a right class has.
+
+        `softmax` of it gives the probabilities of the classes, `argmax` the class.
+        """
+        found = [logits for _, part in self.parts() if (logits := part.find_logits(embeddings)) is not None]
+        if len(found) != 1:
+            names = ", ".join(repr(part.name) for _, part in self.parts())
+            raise EquimetricError(
+                f"{names} has {len(found) or 'no'} softmax over proxies of classes, so no logits; "
+                "objective.pairs(embeddings, labels).similarity holds what an objective compares"
+            )
+        return found[0]
 
     def set_step(self, step: int) -> None:
         """Set the training step, the first of which is 0, for all parts with values that depend on it."""
@@ -201,6 +216,23 @@ class Objective(BaseObjective):
     def pairs(self, embeddings: Tensor, labels: Labels, *arguments: Any, **options: Any) -> Pairs:
         """The first set of pairs: with a memory that of the batch, with most references the only one."""
         return self.pair_terms(embeddings, labels, *arguments, **options).weighted_pairs[0][1]
+
+    def find_logits(self, embeddings: Tensor) -> Tensor | None:
+        """The logits of the loss where no class is the right one; None where it has no softmax over proxies."""
+        trains = self.training
+        # What training alone needs is left out and left alone: classes that are sampled, means of lengths.
+        self.eval()
+        try:
+            pairs = self.pairs(embeddings, torch.zeros(len(embeddings), dtype=torch.long, device=embeddings.device))
+            if pairs.target is None:
+                return None
+            none = torch.zeros_like(pairs.positive)
+            unlabelled = pairs.replace(positive=none, negative=~none)
+            with full_precision(pairs.similarity.device.type), collect_logits() as found:
+                self.loss(unlabelled)
+        finally:
+            self.train(trains)
+        return found[0] if found else None
 
     def select(self, pairs: Pairs) -> Selected:
         """The pairs or triples that count, in the form that the loss takes."""

@@ -1,6 +1,8 @@
 """The cross-entropy that classification losses share, and the margin that they give the right class."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -11,7 +13,20 @@ from equimetric.ops.masks import has_any
 from equimetric.ops.reductions import mean, reduce_rows, row_mean
 from equimetric.pairs import Pairs
 
-__all__ = ["cosine_and_norm", "cross_entropy", "pair_cross_entropy", "replace_positives"]
+__all__ = ["collect_logits", "cosine_and_norm", "cross_entropy", "pair_cross_entropy", "replace_positives"]
+
+_collected: ContextVar[list[Tensor] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collect_logits() -> Iterator[list[Tensor]]:
+    """Keep the logits of every cross-entropy inside the block."""
+    found: list[Tensor] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
 
 
 def replace_positives(values: Tensor, pairs: Pairs, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -54,6 +69,9 @@ def cross_entropy(
     """
     if smoothing not in ("others", "uniform"):
         raise unknown_name("smoothing", smoothing, ("others", "uniform"))
+    # A compiled graph reads no context variables.
+    if not torch.compiler.is_compiling() and (collected := _collected.get()) is not None:
+        collected.append(logits)
     if pairs.target is not None and positive_in_denominator and not label_smoothing:
         # Every row is one label among all classes, which torch computes in two calls.
         values = torch.nn.functional.cross_entropy(logits, pairs.target, reduction="none")
