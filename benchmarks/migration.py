@@ -1,7 +1,7 @@
 """Losses and miners of open-metric-learning, and the metrics of two libraries, beside what stands for them here.
 
 Both sides of every compared row of `equimetric.objectives.counterparts` that `benchmarks/counterparts.py` does not
-compute, on the same batch in float64. Printed are the largest differences; a compared row must stay within 1e-6.
+compute, on the same batches in float64, in every situation; those that a row names are where it must not agree.
 
     python benchmarks/migration.py                                               # print the table
     python benchmarks/migration.py --write tests/worked_values/migration.json    # store their side for the tests
@@ -21,13 +21,9 @@ import torch
 import counterparts as peers
 import equimetric as em
 from equimetric.objectives import Context, build_objective
-from equimetric.objectives.counterparts import METHOD_KINDS, Counterpart, counterparts
+from equimetric.objectives.counterparts import SITUATIONS, Counterpart, counterparts
 
-TRIPLES = torch.tensor([0, 1, 4, 4, 5, 8, 8, 9, 12, 12, 13, 0])
-"""Rows of anchors, positives and negatives, for losses of listed triples."""
-
-UNEVEN = [0, 1, 2, 3, 4, 5, 8, 9, 10, 12, 13, 14, 15]
-"""Rows of classes of different sizes, where the mean of a mean over classes differs from that over samples."""
+SCORES = ("metrics", "options")
 
 MODULES = {
     "losses": ("[A-Z].*", ["losses"]),
@@ -48,14 +44,15 @@ MODULES = {
 
 def compared_rows() -> list[tuple[str, Counterpart]]:
     """Every row that is compared here, with its library."""
-    scores = [row for row in counterparts() if row.kind not in METHOD_KINDS]
+    scores = [row for row in counterparts() if row.kind in SCORES]
     libraries = {"open-metric-learning": counterparts("open-metric-learning"), "pytorch-metric-learning": scores}
     return [(library, row) for library, rows in libraries.items() for row in rows if row.compared]
 
 
-def call_rows(row: Counterpart) -> list[int]:
+def call_rows(row: Counterpart, batch: dict[str, torch.Tensor]) -> list[int]:
     """Which rows of the batch a loss is called with."""
-    return TRIPLES.tolist() if row.options.get("selection") == "triplet_rows" else list(range(16))
+    lists_triplets = row.options.get("selection") == "triplet_rows"
+    return (peers.list_triples(batch["labels"]) if lists_triplets else batch["rows"]).tolist()
 
 
 def their_loss(row: Counterpart, batch: dict[str, torch.Tensor]) -> peers.Side:
@@ -65,7 +62,7 @@ def their_loss(row: Counterpart, batch: dict[str, torch.Tensor]) -> peers.Side:
     parameters = list(loss.double().parameters()) if isinstance(loss, torch.nn.Module) else []
     peers.set_vectors(parameters, batch["proxies"])
     embeddings = batch["embeddings"].clone().requires_grad_()
-    chosen = call_rows(row)
+    chosen = call_rows(row, batch)
     return peers.differentiate(loss(embeddings[chosen], batch["labels"][chosen]), embeddings, parameters)
 
 
@@ -74,7 +71,7 @@ def our_loss(row: Counterpart, batch: dict[str, torch.Tensor]) -> peers.Side:
     objective = build_objective(row.ours, row.options, Context(peers.CLASSES, peers.DIM, 16)).double()
     peers.set_vectors(list(objective.parameters()), batch["proxies"])
     embeddings = batch["embeddings"].clone().requires_grad_()
-    chosen = call_rows(row)
+    chosen = call_rows(row, batch)
     value = objective(embeddings[chosen], batch["labels"][chosen])
     return peers.differentiate(value, embeddings, list(objective.parameters()))
 
@@ -84,29 +81,44 @@ def their_metric(library: str, row: Counterpart, batch: dict[str, torch.Tensor])
     unit, labels = torch.nn.functional.normalize(batch["embeddings"]), batch["labels"]
     if library == "pytorch-metric-learning":
         calculator = import_module("pytorch_metric_learning.utils.accuracy_calculator").AccuracyCalculator
-        rows = score_rows(row)
-        scores = eval(row.example, {"AccuracyCalculator": calculator}).get_accuracy(unit[rows], labels[rows])
+        scores = eval(row.example, {"AccuracyCalculator": calculator}).get_accuracy(unit, labels)
         return float(scores.get(row.theirs, next(iter(scores.values()))))
     functions = import_module("oml.functional.metrics")
     order = (unit @ unit.T).fill_diagonal_(-2).argsort(1, descending=True)[:, :-1]
     tops = list(labels[order] == labels[:, None])
-    counts = [peers.SAMPLES - 1] * len(labels)
+    counts = ((labels == labels[:, None]).sum(1) - 1).tolist()
     names = {name: getattr(functions, name) for name in ("calc_cmc", "calc_map", "calc_precision")}
     (scores,) = eval(row.example, {**names, "tops": tops, "counts": counts})
     return float(scores.double().mean())
 
 
-def score_rows(row: Counterpart) -> list[int]:
-    """Which rows of the batch a score is computed of."""
-    return UNEVEN if row.kind == "options" else list(range(16))
-
-
 def our_score(row: Counterpart, batch: dict[str, torch.Tensor]) -> float:
     """The score that the row's code gives."""
-    rows = score_rows(row)
-    variables = {"em": em, "embeddings": batch["embeddings"][rows], "labels": batch["labels"][rows]}
+    variables = {"em": em, "embeddings": batch["embeddings"], "labels": batch["labels"]}
     (score,) = eval(row.construction, variables).values()
     return float(score)
+
+
+def situations_of(row: Counterpart) -> list[str]:
+    """The situations that a row can be in: a score needs relevant items and others, listed triplets a positive."""
+    if row.kind in SCORES:
+        return [situation for situation in SITUATIONS if situation not in ("each once", "one class")]
+    lists_triplets = row.options.get("selection") == "triplet_rows"
+    return [situation for situation in SITUATIONS if situation != "each once" or not lists_triplets]
+
+
+def both_sides(library: str, row: Counterpart, batch: dict[str, torch.Tensor]) -> tuple[peers.Side | str, ...]:
+    """Theirs and ours, a score as a value without gradients."""
+
+    def as_side(score: float) -> peers.Side:
+        return torch.tensor(score, dtype=torch.float64), []
+
+    if row.kind not in SCORES:
+        return peers.compute(their_loss, row, batch), peers.compute(our_loss, row, batch)
+    return (
+        peers.compute(lambda: as_side(their_metric(library, row, batch))),
+        peers.compute(lambda: as_side(our_score(row, batch))),
+    )
 
 
 def main() -> None:
@@ -120,18 +132,17 @@ def main() -> None:
         return
     batch, cases, failed = peers.worked_batch(), {}, []
     for library, row in compared_rows():
-        if row.kind in ("metrics", "options"):
-            score = their_metric(library, row, batch)
-            errors = {"value": abs(score - our_score(row, batch))}
-            case = {"rows": score_rows(row), "value": score}
-        else:
-            peer = their_loss(row, batch)
-            errors = peers.differences(peer, our_loss(row, batch))
-            stored = {"value": peers.to_rounded(peer[0]), "gradients": [peers.to_rounded(grad) for grad in peer[1]]}
-            case = {"rows": call_rows(row), **stored}
-        failed += [] if peers.is_within_tolerance(row, errors) else [row.theirs]
-        cases[f"{library}: {row.example}"] = case
-        print(f"{row.theirs:30}{''.join(f'{error:10.1e}' for error in errors.values()):30}  {row.construction}")
+        for situation in situations_of(row):
+            given = peers.in_situation(batch, situation)
+            peer, ours = both_sides(library, row, given)
+            errors = peers.differences(peer, ours)
+            holds = peers.is_within_tolerance(row, errors) != (situation in row.unlike)
+            failed += [] if holds else [f"{row.theirs} ({situation})"]
+            rows = given["rows"].tolist() if row.kind in SCORES else call_rows(row, given)
+            case = {"rows": rows, "labels": given["labels"][rows].tolist(), **peers.store(peer)}
+            cases.setdefault(f"{library}: {row.example}", {})[situation] = case
+            values = "".join(f"{error:10.1e}" for error in errors.values())
+            print(f"{row.theirs:30}{values}  {row.construction if situation == 'even' else situation}")
     if args.write:
         inputs = {name: tensor.tolist() for name, tensor in batch.items()}
         names = peers.defined_names("oml", MODULES)

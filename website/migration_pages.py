@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from equimetric.objectives.counterparts import LIBRARIES, Counterpart, counterparts
+from equimetric.objectives.counterparts import LIBRARIES, SITUATIONS, Counterpart, counterparts
 
 __all__ = ["LOOP", "MIGRATION_FILES", "VARIABLES", "migration_pages", "shown_code"]
 
@@ -25,16 +25,24 @@ MARKS = {
 }
 """Verdict → its word in a table."""
 
-TITLES = {"options": "Options of metrics", "functional": "Functions of metrics", "ddp": "Several processes"}
+TITLES = {
+    "logits": "get_logits",
+    "options": "Options of metrics",
+    "functional": "Functions of metrics",
+    "ddp": "Several processes",
+}
 """Kind → the heading of its table, where it is not the kind itself."""
 
 LEGEND = """| verdict | means |
 |---|---|
-| equal | computed on both sides of the same batch in float64: value and gradients agree within 10⁻⁶ |
-| equal except | the same, except in the cases that the row names |
+| equal | in each of the situations below, in float64, value and gradients agree within 10⁻⁶ of the largest |
+| equal except | the same, except in the situations and cases that the row names |
 | equal in distribution | drawn at random, with the same probabilities |
 | differs | there is a counterpart, but it is defined in another way, and the row says how |
 | none | there is no counterpart, and the row says why |
+
+The situations: SITUATIONS. No embedding has unit length in any of them. A loss of two views has no labels and is
+compared in the first and the last, a score where there are relevant items and others.
 """
 
 LOOP = {
@@ -82,7 +90,7 @@ def migration_pages() -> dict[str, tuple[str, str]]:
     links = "\n".join(f"* [from {library}]({library}.md), version {VERSIONS[library]}" for library in LIBRARIES)
     index = (
         "# Migrating\n\nThe public names of two libraries, each with its counterpart here or the reason why there is"
-        f" none.\n\n{links}\n\n{LEGEND}\n{VARIABLES}"
+        f" none.\n\n{links}\n\n{LEGEND.replace('SITUATIONS', '; '.join(SITUATIONS.values()))}\n{VARIABLES}"
     )
     return {"migrating/index.md": ("Migrating", index), **pages}
 
@@ -125,5 +133,7 @@ def table(rows: Iterable[Counterpart]) -> str:
         plain = row.theirs in row.example and not row.example.startswith("lambda")
         theirs = f"`{row.example}`" if plain else ", ".join(f"`{name}`" for name in row.names)
         ours = [*([f"`{shown_code(row)}`"] if row.ours else []), *([row.reason] if row.reason else [])]
-        lines.append(f"| {theirs} | {'<br>'.join(ours)} | {MARKS[row.verdict]} |")
+        where = "; ".join(SITUATIONS[situation] for situation in row.unlike)
+        verdict = MARKS[row.verdict] + (f"{': ' if row.verdict == 'except' else ', for '}{where}" if where else "")
+        lines.append(f"| {theirs} | {'<br>'.join(ours)} | {verdict} |")
     return '<div class="migration" markdown>\n\n' + "\n".join(lines) + "\n\n</div>\n"

@@ -13,14 +13,25 @@ from typing import Any
 
 from equimetric.errors import EquimetricError, unknown_name
 
-__all__ = ["COMPARED", "KINDS", "LIBRARIES", "METHOD_KINDS", "VERDICTS", "Counterpart", "counterparts"]
+__all__ = ["COMPARED", "KINDS", "LIBRARIES", "METHOD_KINDS", "SITUATIONS", "VERDICTS", "Counterpart", "counterparts"]
 
 METHOD_KINDS = ("losses", "miners", "distances", "reducers", "regularizers")
 """What is part of an objective here."""
 
 KINDS = (
     *METHOD_KINDS,
-    *("samplers", "metrics", "options", "functional", "datasets", "transforms", "models", "trainers", "testers"),
+    *(
+        "logits",
+        "samplers",
+        "metrics",
+        "options",
+        "functional",
+        "datasets",
+        "transforms",
+        "models",
+        "trainers",
+        "testers",
+    ),
     *("retrieval", "inference", "lightning", "ddp", "utils", "registry"),
 )
 """The modules that have the names; "metrics" are names of scores, "options" are those of whatever computes them."""
@@ -46,6 +57,16 @@ COMPARED = {
     "all": "the value and the gradients by embeddings and proxies",
 }
 
+SITUATIONS = {
+    "even": "classes of the same size",
+    "uneven": "classes of different sizes",
+    "singletons": "some classes of a single sample",
+    "one class": "a batch of a single class",
+    "each once": "every class once",
+    "lengths": "embeddings of very different lengths",
+}
+"""The batches on which every row is compared. None of them has embeddings of unit length."""
+
 
 @dataclass(frozen=True)
 class Counterpart:
@@ -63,6 +84,7 @@ class Counterpart:
         variables: further options, whose values are variables of the same names: `classes`, `dim`, `superclass`.
         reason: what differs and why, or what to use instead.
         compared: what of both sides of the example must agree, one of `COMPARED`.
+        unlike: the `SITUATIONS` in which it does not agree.
 
     """
 
@@ -75,13 +97,15 @@ class Counterpart:
     variables: Sequence[str] = ()
     reason: str = ""
     compared: str = ""
+    unlike: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Raise an error for an incomplete row."""
         is_valid = self.kind in KINDS and self.verdict in VERDICTS and self.compared in COMPARED
         is_explained = bool(self.reason) or self.verdict == "agrees"
         is_complete = bool(self.ours) != (self.verdict == "none") and (bool(self.example) or not self.compared)
-        if not (is_valid and is_explained and is_complete):
+        is_exact = set(self.unlike) <= (set(SITUATIONS) if self.compared and self.verdict != "agrees" else set())
+        if not (is_valid and is_explained and is_complete and is_exact):
             raise EquimetricError(f"the row of {self.theirs!r} in counterparts.toml is not complete")
 
     @property
