@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One process per core, each with one thread.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
+# The libraries' paths for other processors, with one and with two threads: together every value that changes numbers.
+PLAIN := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1
+WIDE := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX512_CORE OMP_NUM_THREADS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full lint benchmark docs dist clean
+.PHONY: help setup demo test test-full test-processors lint benchmark docs dist clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## build .venv (done by every other target too)
 
@@ -24,10 +27,14 @@ demo: $(READY) ## compare five methods on real glyphs, print the table, write th
 	$(BIN)/equimetric demo
 
 test: lint ## lint, types and the tests that fit into minutes
-	$(PYTEST) -m "not slow"
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow"
 
-test-full: lint ## everything, the long checks included
-	$(PYTEST)
+test-full: lint test-processors ## everything, the long checks and other processors included
+	OMP_NUM_THREADS=1 $(PYTEST)
+
+test-processors: $(READY) ## the tests that compute numbers, as on other processors, with one thread and with two
+	$(PLAIN) $(PYTEST) -m "numbers and not slow"
+	$(WIDE) $(PYTEST) -m "numbers and not slow"
 
 lint: $(READY) ## ruff, mypy and oxlint
 	$(BIN)/ruff check .

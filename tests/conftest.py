@@ -1,6 +1,7 @@
 """What all tests share: one thread, a cache of their own, and no way out to the network."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -13,6 +14,18 @@ LOOPBACK = ("127.", "::1", "localhost")
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What a test file has that computes numbers: what compiled code, threads and the processor may change.
+COMPUTES = re.compile(r"^\s*(?:import|from) (?:torch|numpy)\b|\b(?:approx|assert_close|allclose)\(", re.MULTILINE)
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests of files that compute numbers, for `make test-processors`."""
+    computes = {path: COMPUTES.search(path.read_text(encoding="utf-8")) for path in {item.path for item in items}}
+    for item in items:
+        if computes[item.path]:
+            item.add_marker("numbers")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from rounding import assert_same_digits
 
 import equimetric as em
 from equimetric.errors import EquimetricWarning
@@ -90,7 +91,7 @@ def test_inner_products_of_extended_vectors_are_the_formula(space, form, strengt
     normaliser = Cohort(cohort, strength=strength, nearest=nearest, form=form)
     (queries, _), (_, items) = normaliser.extend(embeddings[:20]), normaliser.extend(embeddings[20:])
     expected = normalised(embeddings[:20], embeddings[20:], cohort, form=form, strength=strength, nearest=nearest)
-    torch.testing.assert_close(queries @ items.T, expected, rtol=1e-12, atol=1e-12)
+    assert_same_digits(queries @ items.T, expected, digits=11)
     assert queries.shape[1] == (8 if form == "mean" else 14)
 
 
@@ -99,7 +100,7 @@ def test_inner_products_of_extended_vectors_are_the_formula(space, form, strengt
 def test_every_metric_follows_the_normalised_similarity(space, definition, form, strength, nearest, block_rows):
     embeddings, cohort = space
     score = normalised(embeddings, embeddings, cohort, form=form, strength=strength, nearest=nearest)
-    torch.testing.assert_close(score, score.T, rtol=0, atol=1e-12)
+    assert_same_digits(score, score.T, digits=11)
     options = {"neighbours": 4, "cohort": Cohort(cohort, strength=strength, nearest=nearest, form=form)}
     names = [*METRICS, "opis_far", "opis_frr"]
     found = em.evaluate(embeddings, LABELS, metrics=names, block_rows=block_rows, **options)
@@ -209,7 +210,7 @@ def test_the_own_class_never_counts(space, form, kind):
         labels=(own, own),
         cohort_labels=own,
     )
-    torch.testing.assert_close(queries @ items.T, expected, rtol=1e-12, atol=1e-12)
+    assert_same_digits(queries @ items.T, expected, digits=11)
 
 
 def test_labels_of_other_classes_exclude_nothing(space):
@@ -218,7 +219,7 @@ def test_labels_of_other_classes_exclude_nothing(space):
     for labelled in (others, others.flip(0)):
         expected, found = (Cohort(cohort, some).extend(embeddings, LABELS) for some in (None, labelled))
         for one, other in zip(expected, found, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-15)
+            assert_same_digits(one, other, digits=12)
 
 
 def test_a_class_mean_is_a_sample_of_unit_length(space):
@@ -226,7 +227,7 @@ def test_a_class_mean_is_a_sample_of_unit_length(space):
     means = torch.stack([embeddings[label == LABELS].mean(0) for label in range(8)])
     normaliser = Cohort(cohort, nearest=5)
     (queries, _), (_, items) = normaliser.extend(embeddings), normaliser.extend(means)
-    torch.testing.assert_close(queries @ items.T, normalised(embeddings, means, cohort, nearest=5), rtol=0, atol=1e-12)
+    assert_same_digits(queries @ items.T, normalised(embeddings, means, cohort, nearest=5), digits=11)
 
 
 @pytest.mark.parametrize("form", ["mean", "full"])
@@ -265,7 +266,7 @@ def test_duplicates_of_two_classes_have_their_own_crowds():
         labels=(own, own),
         cohort_labels=cohort_labels.tolist(),
     )
-    torch.testing.assert_close(queries @ items.T, expected, rtol=0, atol=1e-12)
+    assert_same_digits(queries @ items.T, expected, digits=11)
 
 
 def test_blocks_and_precision_change_nothing(space, monkeypatch):
@@ -273,7 +274,7 @@ def test_blocks_and_precision_change_nothing(space, monkeypatch):
     whole = Cohort(cohort).extend(embeddings)[0]
     monkeypatch.setattr(cohort_statistics, "BLOCK_BYTES", 1)
     monkeypatch.setattr(cohort_statistics, "MIN_ROWS", 5)
-    torch.testing.assert_close(Cohort(cohort).extend(embeddings)[0], whole, rtol=0, atol=1e-15)
+    assert_same_digits(Cohort(cohort).extend(embeddings)[0], whole, digits=12)
     single = Cohort(cohort.numpy()).extend(embeddings.float())[0]
     torch.testing.assert_close(single.double(), whole, rtol=0, atol=1e-6)
 
@@ -332,7 +333,7 @@ def test_a_selection_of_rows_keeps_its_cohort(space):
     chosen = torch.tensor([40, 3, 11, 4, 12, 5, 2, 10])
     part = sets.select(chosen)
     score = normalised(embeddings, embeddings, cohort, nearest=5)[chosen][:, chosen]
-    torch.testing.assert_close(part.queries @ part.gallery_vectors.T, score, rtol=0, atol=1e-12)
+    assert_same_digits(part.queries @ part.gallery_vectors.T, score, digits=11)
     assert part.class_labels == (0, 2, 3, 4, 5)
     assert part.labels.tolist() == LABELS[chosen].tolist()
     assert {tuple(sorted(pair)) for pair in part.excluded.tolist()} == {(1, 6), (2, 7), (3, 5)}

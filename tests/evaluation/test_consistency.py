@@ -196,8 +196,8 @@ def test_order_and_names_of_classes_change_nothing():
     permuted = threshold_consistency(embeddings[order], labels[order], block_rows=13)
     named = threshold_consistency(embeddings, [f"class {9 - label}" for label in labels.tolist()])
     for other in (permuted, named):
-        assert other.opis == pytest.approx(plain.opis, abs=1e-14)
-        assert other.epsilon_opis(0.2) == pytest.approx(plain.epsilon_opis(0.2), abs=1e-14)
+        assert other.opis == pytest.approx(plain.opis, abs=1e-11)
+        assert other.epsilon_opis(0.2) == pytest.approx(plain.epsilon_opis(0.2), abs=1e-11)
     assert list(named.worst(2)) == [f"class {9 - label}" for label in plain.worst(2)]
 
 

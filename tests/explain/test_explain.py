@@ -6,6 +6,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 import torch
+from rounding import assert_same_digits
 
 import equimetric as em
 from equimetric.components import LOSSES
@@ -67,11 +68,10 @@ def test_a_loss_is_its_pair_weights(method, symmetric):
     # Symmetric weights count a pair once, per-anchor weights are scaled by the number of anchors.
     scale = len(LABELS) if symmetric else 1
     equivalent = em.objective("weighted", weights=lambda pairs: scale * weights)
-    torch.testing.assert_close(
+    assert_same_digits(
         gradient_of(lambda x: equivalent(x, LABELS), embeddings),
         gradient_of(lambda x: objective(x, LABELS, **options), embeddings),
-        rtol=1e-8,
-        atol=1e-10,
+        digits=8,
     )
 
 
@@ -85,8 +85,8 @@ def test_a_loss_of_other_similarities_is_its_pair_weights(method):
         pairs = objective.pairs(embeddings, LABELS)
         return ((pairs.negative.double() - pairs.positive.double()) * weights * pairs.similarity).sum() / len(LABELS)
 
-    torch.testing.assert_close(
-        gradient_of(weighted_sum, batch()), gradient_of(lambda x: objective(x, LABELS), batch()), rtol=1e-8, atol=1e-10
+    assert_same_digits(
+        gradient_of(weighted_sum, batch()), gradient_of(lambda x: objective(x, LABELS), batch()), digits=8
     )
 
 
@@ -189,11 +189,10 @@ def test_closed_forms_equal_the_derivative(loss, selection):
     for options in CLOSED[loss]:
         objective = em.objective(loss, selection=selection, **PARTS.get(loss, {}), **options).double()
         pairs = objective.select(objective.pairs(batch(), LABELS))
-        torch.testing.assert_close(
+        assert_same_digits(
             CLOSED_FORMS[loss](pairs, **options),
             em.pair_weights(objective, batch(), LABELS),
-            rtol=1e-8,
-            atol=1e-10,
+            digits=8,
         )
 
 

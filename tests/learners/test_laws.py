@@ -11,6 +11,7 @@ import example_learners  # noqa: F401  (registers a learner)
 import pytest
 import torch
 from making import batch_for, configuration, make
+from rounding import assert_same_digits
 
 from equimetric.learners import LEARNERS
 from equimetric.processes import SINGLE
@@ -91,7 +92,7 @@ def test_a_batch_part_by_part_has_the_gradient_of_the_whole(name):
         torch.manual_seed(1)
         backward(Trainable(learner), batch_for(learner, learner.tasks()[0].name), CPU, SINGLE, at_once=at_once)
         gradients.append({key: parameter.grad for key, parameter in learner.named_parameters()})
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-9, atol=1e-12)
+    assert_same_digits(gradients[0], gradients[1])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -186,11 +187,10 @@ def of_two_processes(tmp_path_factory):
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_equal_one(name, of_two_processes, tmp_path):
     train(configuration(name, data={"transform": "none"}), folder=tmp_path)
-    torch.testing.assert_close(
+    assert_same_digits(
         load_weights(of_two_processes / name / "model.safetensors"),
         load_weights(tmp_path / "model.safetensors"),
-        rtol=1e-8,
-        atol=1e-11,
+        digits=8,
     )
     for line, expected in zip(log_of(of_two_processes / name), log_of(tmp_path), strict=True):
         figures = {key: value for key, value in line.items() if key not in ("kind", "terms", "learner")}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from making import IMAGES, batch_for, configuration, make, make_batch
+from rounding import assert_same_digits
 from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import equimetric as em
@@ -46,7 +47,7 @@ def total(learner, batch):
 
 def compare_gradients(learner, value, expected):
     parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
-    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
+    assert_same_digits(value, expected)
     pairs = [torch.autograd.grad(one, parameters, retain_graph=True) for one in (value, expected)]
     for one, other in zip(*pairs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
@@ -121,7 +122,7 @@ def test_a_batch_of_pairs_part_by_part_has_the_gradient_of_the_whole():
         learner = encoders().train()
         backward(Trainable(learner), vectors(), CPU, SINGLE, at_once=at_once)
         gradients.append({key: parameter.grad for key, parameter in learner.named_parameters()})
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-9, atol=1e-12)
+    assert_same_digits(gradients[0], gradients[1])
 
 
 def test_images_have_two_views_in_training_and_one_in_evaluation():
