@@ -131,7 +131,8 @@ def table(rows: Iterable[Counterpart]) -> str:
     lines = ["| theirs | here, and why | verdict |", "|---|---|---|"]
     for row in rows:
         plain = row.theirs in row.example and not row.example.startswith("lambda")
-        theirs = f"`{row.example}`" if plain else ", ".join(f"`{name}`" for name in row.names)
+        call = ".get_logits(embeddings)" if row.kind == "logits" else ""
+        theirs = f"`{row.example}{call}`" if plain else ", ".join(f"`{name}`" for name in row.names)
         ours = [*([f"`{shown_code(row)}`"] if row.ours else []), *([row.reason] if row.reason else [])]
         where = "; ".join(SITUATIONS[situation] for situation in row.unlike)
         verdict = MARKS[row.verdict] + (f"{': ' if row.verdict == 'except' else ', for '}{where}" if where else "")

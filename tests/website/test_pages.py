@@ -213,7 +213,9 @@ def test_what_stands_in_a_loop_runs_here_in_its_order():
 
 def test_tables_of_migration_have_heads_wrap_and_put_the_reason_below_the_code():
     page = migration_pages.migration_pages()["migrating/pytorch-metric-learning.md"][1].partition("## Losses")[2]
-    assert page.count('<div class="migration" markdown>') == page.count("| theirs | here, and why | verdict |") == 12
+    assert page.count('<div class="migration" markdown>') == page.count("| theirs | here, and why | verdict |") == 13
+    assert "| `losses.CosFaceLoss(classes, dim, margin=0.35, scale=64).get_logits(embeddings)` |" in page
+    assert "equal except: some classes of a single sample; a batch of a single class; every class once |" in page
     assert "temperature=0.5)`<br>Squared distances of unit vectors" in page
     assert all(line.count("|") == 4 for line in page.splitlines() if line.startswith("|"))
     assert ".migration td code { white-space: normal;" in (ROOT / "docs" / "assets" / "site.css").read_text()
