@@ -85,6 +85,17 @@ def in_process(monkeypatch):
 
 
 @pytest.fixture
+def without_profiles(monkeypatch):
+    """Studies store no maps and thresholds for reports, which take longer than a few steps."""
+    from dataclasses import replace
+
+    from equimetric.studies.plan import StudyPlan
+
+    make_job = StudyPlan.make_job
+    monkeypatch.setattr(StudyPlan, "make_job", lambda *given: replace(make_job(*given), profile=False))
+
+
+@pytest.fixture
 def is_one_sentence():
     """Whether an error is one line for the user, without a traceback."""
 

@@ -114,11 +114,16 @@ class ProgressLines:
 
 
 def format_seconds(seconds: float) -> str:
-    """'45 s', '12 min', '3 h 05 min'."""
+    """'45 s', '12 min', '3 h 05 min', '9 days', '31 weeks'."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 100:
+        return f"{minutes} min"
+    days = seconds / 86_400
+    if days < 3:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{days:.0f} days" if days < 21 else f"{days / 7:,.0f} weeks"
 
 
 @contextmanager

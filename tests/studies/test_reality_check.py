@@ -25,7 +25,7 @@ title = "Reality check in miniature"
 protocol = "reality-check"
 seeds = [0, 1]
 data = { name = "glyphs", folds = 2, transform = "affine", options = { minimum_faces = 16 } }
-model = { backbone = "small_cnn", dim = 16, frozen_batch_norm = false }
+model = { backbone = "small_cnn", pretrained = "none", dim = 16, frozen_batch_norm = false }
 optimizer = { lr = 1e-4 }
 training = { steps = 4, validate_every = 2, patience = 2, log_every = 2 }
 search = { trials = 3, startup = 2 }

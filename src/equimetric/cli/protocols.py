@@ -76,13 +76,17 @@ def explain_protocol(protocol: "Protocol") -> None:
         # Indented lines are literal.
         literal = paragraph.startswith("    ")
         show(f"\n{paragraph if literal else ' '.join(paragraph.split())}", wrap=not literal)
+    for key, what in protocol.requires.items():
+        show(f"\nNeeds {key}: {what.strip()}", wrap=True)
     values = [(key, value) for key, value in flatten(protocol.study) if not key.startswith(("methods.", "sweeps."))]
     if values:
         console.print(build_table(("key", "value"), ((key, format_setting(value)) for key, value in values)))
     sweeps = protocol.study.get("sweeps", {})
     if sweeps:
         console.print(
-            build_table(("sweep", "points"), ((name, describe_points(sweep)) for name, sweep in sweeps.items()))
+            build_table(
+                ("sweep", "points"), (row for name, sweep in sweeps.items() for row in describe_sweep(name, sweep))
+            )
         )
     methods = protocol.study.get("methods", {})
     if methods:
@@ -91,6 +95,17 @@ def explain_protocol(protocol: "Protocol") -> None:
     for data, changes in protocol.datasets.items():
         differing = ", ".join(f"{key} = {format_setting(value)}" for key, value in flatten(changes))
         show(f"On {data}: {differing}", wrap=True)
+    for data, rows in protocol.left_out.items():
+        show(f"On {data} without {', '.join(rows)}", wrap=True)
+
+
+def describe_sweep(name: str, sweep: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and points of a sweep, and those of each kind of methods that has its own."""
+    kinds = sweep.get("kinds", {})
+    return [
+        (name, describe_points(sweep)),
+        *((f"{name} ({kind})", describe_points({"points": points})) for kind, points in kinds.items()),
+    ]
 
 
 def describe_points(sweep: Mapping[str, Any]) -> str:

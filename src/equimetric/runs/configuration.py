@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AllowInfNan, Field, model_validator
+from pydantic import AllowInfNan, Field, field_validator, model_validator
 
 from equimetric.configuration import Options, Strict
 from equimetric.runs.evaluation_config import CohortConfig, EvaluationConfig
@@ -161,14 +161,17 @@ class ModelConfig(Strict):
         "small_cnn", description="a name of `equimetric.backbones.BACKBONES`, or 'timm:…' or 'torchvision:…'"
     )
     pretrained: str | None = Field(
-        None, description="initial weights: 'package', 'timm', 'torchvision', or the path of a file"
+        None,
+        description="initial weights: 'package', 'timm', 'torchvision', or the path of a file; 'none', the default, "
+        "for random ones",
     )
     start: str | None = Field(
         None, description="folder of a finished run with whose network, backbone and head, this one starts"
     )
     pooling: str | None = Field(
         None,
-        description="pooling of the last maps, a name of `equimetric.backbones.POOLINGS`",
+        description="pooling of the last maps, a name of `equimetric.backbones.POOLINGS`; 'none', the default, for the "
+        "backbone's own",
     )
     frozen_batch_norm: bool | Literal["statistics"] = Field(
         False,
@@ -198,6 +201,12 @@ class ModelConfig(Strict):
     def starts_by_pca(self) -> bool:
         """Whether the head starts at principal components; that of another run starts as it is."""
         return self.head_init == "pca" and self.start is None
+
+    @field_validator("pretrained", "pooling", mode="after")
+    @classmethod
+    def _none_is_nothing(cls, value: str | None) -> str | None:
+        # A study leaves out what its protocol gives; TOML has no null.
+        return None if value == "none" else value
 
     @model_validator(mode="after")
     def _frozen_leaves_nothing_to_freeze(self) -> ModelConfig:

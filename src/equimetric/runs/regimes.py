@@ -52,7 +52,7 @@ def find_regime(values: Mapping[str, Any]) -> Regime:
     data, model = (to_values(values.get(table)) for table in ("data", "model"))
     if model.get("frozen") or data.get("name") in ("features", "pairs"):
         return "frozen features"
-    return "fine-tuning" if model.get("pretrained") is not None else "from scratch"
+    return "fine-tuning" if model.get("pretrained") not in (None, "none") else "from scratch"
 
 
 def fill_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

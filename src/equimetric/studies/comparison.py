@@ -31,7 +31,7 @@ from equimetric.studies.study_file import load_study_config
 from equimetric.studies.table import ComparisonTable, comparison_table
 from equimetric.training.preconditions import require_conditions, require_trainable, warn_if_not_augmented
 
-__all__ = ["Comparison", "compare", "open_plan"]
+__all__ = ["Comparison", "compare", "open_plan", "prepare_plan"]
 
 StartCallback = Callable[[StudyPlan], None]
 """Called once before anything trains, with the plan of the study."""
@@ -76,9 +76,7 @@ def compare(
     a time, in processes of this machine or as tasks of a Ray cluster (`engine="ray"`); the table is the same.
     SIGINT and SIGTERM stop all runs after their current step, each with a checkpoint.
     """
-    plan = open_plan(study, output=output, overrides=overrides)
-    ledger = check_plan(plan)
-    ledger.raise_unfair()
+    plan, ledger = prepare_plan(study, output=output, overrides=overrides)
     save_study(plan)
     ledger.save(plan.folder)
     forget_damaged(plan, retry_failed=retry_failed)
@@ -96,6 +94,19 @@ def compare(
     except StorageError as error:
         raise StorageError(f"{error} ({count_finished(plan)})") from error
     return Comparison(load_study(plan.folder), plan.folder)
+
+
+def prepare_plan(
+    study: StudyConfig | Mapping[str, Any] | str | Path,
+    *,
+    output: str | Path = "runs",
+    overrides: Mapping[str, Any] | None = None,
+) -> tuple[StudyPlan, Ledger]:
+    """The checked plan of a study that is fair, with its ledger; nothing is written."""
+    plan = open_plan(study, output=output, overrides=overrides)
+    ledger = check_plan(plan)
+    ledger.raise_unfair()
+    return plan, ledger
 
 
 def open_plan(
@@ -146,10 +157,11 @@ def load_points(study: StudyConfig, data: RunData) -> dict[str, RunData]:
 
 def check_study(plan: StudyPlan) -> None:
     """Check the conditions, and build learner, optimiser and samplers of every row, so that mistakes raise at once."""
-    for point, conditions in plan.points.items():
+    for point in plan.points:
         data = plan.data[point]
-        for index, row in enumerate(plan.rows.values()):
-            config = run_config(plan.study, row, seed=row.seeds[0], fold=row.folds[0], point=conditions)
+        rows = [row for row in plan.rows.values() if point in plan.points_of(row)]
+        for index, row in enumerate(rows):
+            config = run_config(plan.study, row, seed=row.seeds[0], fold=row.folds[0], point=plan.points_of(row)[point])
             if index == 0:
                 require_conditions(config, data)
             require_writable(plan.folder / row.name, "run folder")

@@ -6,7 +6,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from equimetric.batches import BATCHES
 from equimetric.configuration import Options, Strict
+from equimetric.families import FAMILIES
 from equimetric.runs.configuration import Conditions, LearnerConfig
 from equimetric.studies.search_config import SearchConfig, SpaceConfig
 
@@ -78,6 +80,11 @@ class SweepConfig(Strict):
     points: dict[str, Options] = Field(
         default_factory=dict, description="instead of key and values: label → conditions, where several change together"
     )
+    kinds: dict[str, dict[str, Options]] = Field(
+        default_factory=dict,
+        description="kind of batches, or family of methods → its own points in place of these, where batches of that "
+        "kind have another shape, or methods of that family other points",
+    )
 
     @model_validator(mode="after")
     def _has_points(self) -> SweepConfig:
@@ -85,11 +92,36 @@ class SweepConfig(Strict):
             raise ValueError("give key and values, or points")
         if self.key and not is_condition(self.key):
             raise ValueError(f"{self.key!r} is no condition of a study; a sweep changes keys such as 'model.dim'")
+        for kind, points in self.kinds.items():
+            if kind not in FAMILIES and kind not in BATCHES:
+                known = ", ".join([*FAMILIES, *BATCHES])
+                raise ValueError(
+                    f"kinds: {kind!r} is neither a family of methods nor a kind of batches; known: {known}"
+                )
+            changed = {key for conditions in points.values() for key in conditions}
+            if any(key.partition(".")[0] == "data" for key in changed):
+                raise ValueError(
+                    f"kinds.{kind} changes the data, which are the same for all methods; change them in points"
+                )
         return self
 
-    def settings(self) -> dict[str, dict[str, Any]]:
-        """Label → conditions of each point."""
+    def settings(self, *kinds: str) -> dict[str, dict[str, Any]]:
+        """Label → conditions of each point, for methods of the first of these kinds that has points of its own."""
+        for kind in kinds:
+            if kind in self.kinds:
+                return self.kinds[kind]
         return self.points or {f"{self.key.rpartition('.')[2]} {value}": {self.key: value} for value in self.values}
+
+    def labels(self) -> list[str]:
+        """The labels of all kinds, one that few have standing before the next one that all have."""
+        labels = list(self.settings())
+        for points in self.kinds.values():
+            place = len(labels)
+            for label in reversed(points):
+                if label not in labels:
+                    labels.insert(place, label)
+                place = labels.index(label)
+        return labels
 
 
 class StatisticsConfig(Strict):

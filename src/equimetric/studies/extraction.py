@@ -21,7 +21,7 @@ def extract_features(plan: StudyPlan, rows: Iterable[str]) -> None:
     distinct: dict[str, tuple[RunConfig, RunData]] = {}
     for name in rows:
         row = plan.rows[name]
-        for point, conditions in plan.points.items():
+        for point, conditions in plan.points_of(row).items():
             for seed in row.seeds if plan.study.model.pretrained is None else row.seeds[:1]:
                 config = run_config(plan.study, row, seed=seed, fold=row.folds[0], point=conditions)
                 data = plan.data[point]

@@ -64,9 +64,14 @@ class StudyPlan:
     def count_runs_of(self, row: RowSpec) -> int:
         """The runs of one row."""
         trials = budget(row.space, self.study.search) if self.study.search else 0
-        joined = len(row.seeds) * len(self.points) if self.has_joined_models(row) else 0
+        points = len(self.points_of(row))
+        joined = len(row.seeds) * points if self.has_joined_models(row) else 0
         repetitions = len(row.seeds) * len(row.folds)
-        return trials * len(row.folds) + repetitions * (len(self.points) + len(self.probes_of(row))) + joined
+        return trials * len(row.folds) + repetitions * (points + len(self.probes_of(row))) + joined
+
+    def points_of(self, row: RowSpec) -> dict[str, dict[str, Any]]:
+        """Label → conditions of the points of a row."""
+        return find_points(self.study, row)
 
     def count_ended(self) -> int:
         """The runs that have ended, trials and joined ones included."""
@@ -138,22 +143,21 @@ class StudyPlan:
             jobs = [
                 job
                 for seed in row.seeds
-                for points in self.chains()
+                for points in self.chains(row)
                 for fold in row.folds
                 for job in self.chain_jobs(row, seed, fold, points, params)
             ]
-            if len(jobs) < len(row.seeds) * len(row.folds) * len(self.points):
+            if len(jobs) < len(row.seeds) * len(row.folds) * len(self.points_of(row)):
                 return jobs
             self._runs[row.name] = jobs
         return self._runs[row.name]
 
-    def chains(self) -> list[list[str]]:
-        """Lists of points whose runs start from one another; most points form a chain of one."""
-        chained = [
-            list(self.study.sweeps[name].settings()) for name in self.study.sweep if self.study.sweeps[name].chain
-        ]
+    def chains(self, row: RowSpec) -> list[list[str]]:
+        """Lists of a row's points whose runs start from one another; most points form a chain of one."""
+        sweeps = [self.study.sweeps[name] for name in self.study.sweep]
+        chained = [list(sweep.settings(*row.kinds)) for sweep in sweeps if sweep.chain]
         inside = {point for points in chained for point in points}
-        return [*([point] for point in self.points if point not in inside), *chained]
+        return [*([point] for point in self.points_of(row) if point not in inside), *chained]
 
     def chain_jobs(
         self, row: RowSpec, seed: int, fold: int, points: Sequence[str], params: Mapping[str, Any]
@@ -182,7 +186,7 @@ class StudyPlan:
         start: Mapping[str, Any],
     ) -> Job:
         """One final run; `start` names the run whose network it starts from, if any."""
-        conditions = {**self.points[point], **start}
+        conditions = {**self.points_of(row)[point], **start}
         config = run_config(self.study, row, seed=seed, fold=fold, params=params, point=conditions)
         role: Role = "baseline" if row.kind == "baseline" else "final"
         return self.make_job(config, row, role, point, params)
@@ -248,7 +252,7 @@ class StudyPlan:
     def probe_runs(self, row: RowSpec) -> Iterator[Job]:
         """The probes of a row whose runs have all ended well."""
         for probe in self.probes_of(row):
-            points = list(self.study.sweeps[probe.sweep].settings()) if probe.sweep else [BASE]
+            points = list(self.study.sweeps[probe.sweep].settings(*row.kinds)) if probe.sweep else [BASE]
             groups: dict[tuple[int, int], list[Job]] = {}
             for job in self.runs(row):
                 if job.point in points and self.is_done(job):

@@ -31,6 +31,7 @@ class RowSpec:
         kind: 'trained' or 'baseline'.
         method, options, learner: settings of its runs.
         conditions: dotted keys in which it differs from the study.
+        kinds: kind of its batches and family of its method, for sweeps that have points by kind.
         space: ranges to tune; empty where nothing is tuned.
         base: for an arm, the row whose tuned options it takes.
         seeds, folds: seeds and folds of its runs.
@@ -44,6 +45,7 @@ class RowSpec:
     conditions: Mapping[str, Any]
     seeds: tuple[int, ...]
     folds: tuple[int, ...]
+    kinds: tuple[str, ...]
     space: Mapping[str, SearchSpace] = field(default_factory=dict)
     base: str | None = None
 
@@ -87,13 +89,15 @@ def baseline_row(study: StudyConfig, name: str) -> RowSpec:
         conditions={"model.head_init": "pca"} if name == "pretrained" else {},
         seeds=tuple(study.seeds[:1] if fixed else study.seeds),
         folds=tuple(study.folds() if by_fold else study.folds()[:1]),
+        kinds=(study.batch.kind,),
     )
 
 
 def method_row(study: StudyConfig, name: str, config: MethodConfig) -> RowSpec:
     """A row of a method, with the conditions of its family and its own."""
     method = config.method or name
-    conditions = {**study.families.get(parse_method(method)[0][1].family, {}), **config.conditions}
+    family = parse_method(method)[0][1].family
+    conditions = {**study.families.get(family, {}), **config.conditions}
     if config.objective_lr is not None:
         conditions["optimizer.objective_lr"] = config.objective_lr
     return RowSpec(
@@ -105,6 +109,7 @@ def method_row(study: StudyConfig, name: str, config: MethodConfig) -> RowSpec:
         conditions=conditions,
         seeds=tuple(study.seeds),
         folds=tuple(study.folds()),
+        kinds=(conditions.get("batch.kind", study.batch.kind), family),
         space=tuned_space(study, method, config),
     )
 
@@ -121,6 +126,7 @@ def arm_row(row: RowSpec, name: str, arm: ArmConfig) -> RowSpec:
         conditions={**row.conditions, **arm.conditions},
         seeds=row.seeds,
         folds=row.folds,
+        kinds=(arm.conditions.get("batch.kind", row.kinds[0]), *row.kinds[1:]),
         base=row.name,
     )
     options = {**spec.tuned_options(dict(flatten(row.options))), **dict(flatten(arm.options))}
@@ -155,11 +161,18 @@ def has_parameters(method: str, options: Mapping[str, Any]) -> bool:
     return any(parameter.numel() for parameter in objective.parameters())
 
 
-def find_points(study: StudyConfig) -> dict[str, dict[str, Any]]:
-    """Label → conditions of every point: the study itself, and those of its sweeps."""
+def find_points(study: StudyConfig, row: RowSpec | None = None) -> dict[str, dict[str, Any]]:
+    """Label → conditions of every point, the study itself and those of its sweeps: of a row, or of all rows together.
+
+    Of all rows together a point has the conditions that tell its data, which no kind of rows changes.
+    """
     points: dict[str, dict[str, Any]] = {BASE: {}}
     for name in study.sweep:
-        points |= study.sweeps[name].settings()
+        sweep = study.sweeps[name]
+        if row is not None:
+            points |= sweep.settings(*row.kinds)
+        else:
+            points |= {label: sweep.settings().get(label, {}) for label in sweep.labels()}
     return points
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from equimetric.configuration import load_config
 from equimetric.protocols import apply_protocol, find_protocol
+from equimetric.runs.configuration import DataConfig
 from equimetric.studies.configuration import StudyConfig
 
 __all__ = ["load_study_config"]
@@ -25,8 +26,7 @@ def load_study_config(
     def complete(values: dict[str, Any]) -> dict[str, Any]:
         name = str(values.get("protocol", "quick"))
         candidate = folder / name
-        return apply_protocol(
-            values, find_protocol(candidate if name.endswith(".toml") and candidate.exists() else name)
-        )
+        protocol = find_protocol(candidate if name.endswith(".toml") and candidate.exists() else name)
+        return apply_protocol(values, protocol, data=DataConfig.model_fields["name"].default)
 
     return load_config(study, StudyConfig, overrides, complete=complete)
