@@ -37,7 +37,7 @@ def small_networks(monkeypatch):
     """A small network in place of those of other packages."""
 
     def stand_in(name, pretrained=None, *, load=True):
-        return BACKBONES["small_cnn"].build(1)
+        return BACKBONES["small_cnn"].build(3)
 
     monkeypatch.setattr(build, "LIBRARIES", {"timm": stand_in, "torchvision": stand_in})
 

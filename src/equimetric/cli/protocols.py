@@ -95,8 +95,8 @@ def explain_protocol(protocol: "Protocol") -> None:
     for data, changes in protocol.datasets.items():
         differing = ", ".join(f"{key} = {format_setting(value)}" for key, value in flatten(changes))
         show(f"On {data}: {differing}", wrap=True)
-    for data, rows in protocol.left_out.items():
-        show(f"On {data} without {', '.join(rows)}", wrap=True)
+    for data, left_out in protocol.left_out.items():
+        show(f"On {data} without {', '.join(left_out)}", wrap=True)
 
 
 def describe_sweep(name: str, sweep: Mapping[str, Any]) -> list[tuple[str, str]]:
