@@ -177,5 +177,6 @@ def test_every_character_that_is_passed_to_latex_compiles(tmp_path):
 
 
 def test_shares_have_three_figures_and_halves_are_rounded_up():
-    shares = [0.0, 0.001, 0.0012345, 0.0375, 1 - 0.0375, 0.5, 1.0]
-    assert [format_share(share) for share in shares] == ["0", "0.100", "0.123", "3.75", "96.3", "50.0", "100"]
+    shares = [0.0, 0.000999997, 0.001, 0.0012345, 0.0375, 1 - 0.0375, 0.5, 0.99996, 1.0]
+    texts = ["0", "0.100", "0.100", "0.123", "3.75", "96.3", "50.0", "100", "100"]
+    assert [format_share(share) for share in shares] == texts

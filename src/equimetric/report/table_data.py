@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
-from math import floor, log10
 from typing import Any, Literal
 
 from equimetric.errors import EquimetricError
@@ -143,6 +142,6 @@ def format_share(share: float) -> str:
     percent = 100 * share
     if percent <= 0:
         return "0"
-    decimals = max(0, 2 - floor(log10(percent)))
-    # Halves up, as in the scripts, not to the even digit.
+    # The power of ten after rounding: 0.09999 is 0.100. Halves go up, as in the scripts, not to the even digit.
+    decimals = max(0, 2 - int(f"{percent:.2e}".partition("e")[2]))
     return f"{Decimal(percent).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):f}"
