@@ -92,7 +92,8 @@ def test_a_batch_part_by_part_has_the_gradient_of_the_whole(name):
         torch.manual_seed(1)
         backward(Trainable(learner), batch_for(learner, learner.tasks()[0].name), CPU, SINGLE, at_once=at_once)
         gradients.append({key: parameter.grad for key, parameter in learner.named_parameters()})
-    assert_same_digits(gradients[0], gradients[1])
+    # An untrained network puts images almost at the same place, and the direction between them has few digits.
+    assert_same_digits(gradients[0], gradients[1], digits=7)
 
 
 @pytest.mark.parametrize("name", NAMES)
