@@ -1,11 +1,12 @@
 """Figures of the site as SVG: their lines have the colour of the text, so that they are legible in the dark, too."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from equimetric.evaluation import evaluate
 from equimetric.explain import WeightCurves
+from equimetric.published import select_results
 
 __all__ = ["axes", "curve_figure", "dotted", "end_label", "level_of", "toy_spaces", "value_range"]
 
@@ -99,16 +100,26 @@ def format_number(value: float) -> str:
 
 
 def toy_spaces() -> str:
-    """Three spaces of nine classes in the plane, with the scores that `evaluate` gives them."""
-    return f'<div class="spaces">{"".join(map(space_figure, (0.05, 0.6, 2.5)))}</div>'
+    """Three spaces of nine classes in the plane, with the scores of `evaluate` beside those of the slides' spaces."""
+    figures = (space_figure(gap, slides_scores(number)) for number, gap in enumerate((0.05, 0.6, 2.5), start=1))
+    return f'<div class="spaces">{"".join(figures)}</div>'
 
 
-def space_figure(gap: float) -> str:
-    """Nine discs of radius 1 with a gap between them, and what is measured on them."""
+def slides_scores(number: int) -> dict[str | None, float | None]:
+    """Metric → percent that the Reality Check's slides print below one of their three spaces."""
+    printed = select_results(paper="reality-check", dataset="illustration")
+    return {one.our_metric: one.value for one in printed if one.method == f"embedding space {number}"}
+
+
+def space_figure(gap: float, slides: Mapping[str | None, float | None]) -> str:
+    """Nine discs of radius 1 with a gap between them, what is measured on them, and what the slides print."""
     points, labels = discs(gap)
-    names = {"recall@1": "Recall@1", "nmi": "NMI", "r_precision": "R-Precision", "map@r": "MAP@R"}
+    names = {"recall@1": "Recall@1", "nmi": "NMI", "f1": "F1", "r_precision": "R-Precision", "map@r": "MAP@R"}
     scores = evaluate(points, labels, geometry="euclidean", metrics=list(names))
-    rows = "".join(f"<tr><td>{title}</td><td>{scores[name]:.1%}</td></tr>" for name, title in names.items())
+    rows = "".join(
+        f"<tr><td>{title}</td><td>{scores[name]:.1%}</td><td>{slides[name]:.1f}%</td></tr>"
+        for name, title in names.items()
+    )
     span = 2 * (2 + 2.5) + 2.4
     middle = points.mean(0)
     dots = "".join(
@@ -117,7 +128,8 @@ def space_figure(gap: float) -> str:
     )
     return (
         f'<figure><svg viewBox="0 0 200 200" role="img" aria-label="Nine classes with a gap of {gap}">{dots}</svg>'
-        f"<figcaption>gap {gap}<table>{rows}</table></figcaption></figure>"
+        f"<figcaption>gap {gap}<table><tr><th></th><th>here</th><th>slides</th></tr>{rows}</table>"
+        "</figcaption></figure>"
     )
 
 

@@ -7,12 +7,14 @@ from equimetric.published import (
     BASES,
     average_by_year,
     compare_improvements,
+    paper_accuracies,
     paper_improvements,
     publication_year,
     read_baselines,
     reality_check_rows,
     relative_improvement,
     reported_baselines,
+    table_accuracies,
     table_improvements,
 )
 
@@ -123,6 +125,30 @@ def test_a_table_without_what_it_takes_is_an_error(rows, message):
 def test_an_unknown_base_is_an_error():
     with pytest.raises(EquimetricError, match="did you mean 'triplet'"):
         table_improvements(TABLE, "triplets")
+
+
+def test_accuracies_of_papers_are_their_own_and_the_means_of_their_baselines():
+    found = {(one.method, one.dataset): one for one in paper_accuracies()}
+    reported = [one.contrastive for one in read_baselines() if one.dataset == "SOP" and one.contrastive is not None]
+    mean = found["Contrastive", "SOP"]
+    assert (mean.value, mean.n, mean.year) == (pytest.approx(sum(reported) / len(reported)), len(reported), 2006)
+    assert (found["HDC", "Cars-196"].value, found["HDC", "Cars-196"].n) == (73.7, 1)
+    assert ("Lifted structure", "CUB-200-2011") not in found, "a doubtful quotation"
+    years = [one.year for one in paper_accuracies()]
+    assert years == sorted(years)
+
+
+def test_accuracies_of_a_table_are_in_the_order_of_publication():
+    rows = [
+        {"method": "circle", "dataset": "a", "value": 2.0},
+        {"method": "mine", "dataset": "a", "value": 3.0},
+        TABLE[0],
+    ]
+    assert [(one.method, one.year) for one in table_accuracies(rows)] == [
+        ("contrastive", 2006),
+        ("circle", 2020),
+        ("mine", None),
+    ]
 
 
 def test_a_table_in_a_file(tmp_path):

@@ -25,6 +25,9 @@ def test_published_values_come_in_our_unit_with_their_conditions():
     assert both[0]["published_method"] == "Contrastive"
     (consistent,) = join_results([row("smooth_ap+tcm", "opis@10%", "sop")], backbone="resnet50")
     assert consistent["published"] == pytest.approx(0.52e-3, rel=1e-12)
+    (plain,) = join_results([row("smooth_ap", "opis@10%", "sop")], backbone="resnet50")
+    assert plain["published"] == pytest.approx(1.69e-3, rel=1e-12)
+    assert plain["published_method"] == "SAP"
 
 
 def test_tuned_options_may_differ_but_parts_may_not():

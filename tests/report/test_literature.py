@@ -4,13 +4,22 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from equimetric.errors import EquimetricError
-from equimetric.published import BASES, compare_improvements, read_results, select_hyperparameters, select_results
+from equimetric.published import (
+    BASES,
+    compare_accuracies,
+    compare_improvements,
+    read_results,
+    select_hyperparameters,
+    select_results,
+)
 from equimetric.published.improvement import Improvement
 from equimetric.report import (
+    accuracy_table,
     draw_improvements,
     hyperparameter_records,
     hyperparameter_table,
@@ -34,7 +43,7 @@ def lines_of(table):
 
 def test_the_overview_counts_every_result():
     table = overview_table(read_results())
-    assert sum(row.cells[2].data["results"] for row in table.rows) == 841
+    assert sum(row.cells[2].data["results"] for row in table.rows) == 883
     assert any("Musgrave, Belongie, Lim" in citation for citation in table.footnotes)
 
 
@@ -61,18 +70,18 @@ def test_all_printed_tables_render():
     tables = printed_tables(read_results())
     assert len(tables) == 22
     texts = [cell.text for table in tables for row in table.rows for cell in row.cells[3:]]
-    assert sum(bool(re.search(r"\d", text)) for text in texts) == 841 - 53
+    assert sum(bool(re.search(r"\d", text)) for text in texts) == 883 - 53
     for table in tables:
         assert to_latex(table).count(r"\\") >= len(table.rows)
 
 
 def test_programs_get_every_field():
     rows = list(csv.DictReader(io.StringIO(to_csv(result_records(read_results())))))
-    assert len(rows) == 841
+    assert len(rows) == 883
     wanted = [row for row in rows if (row["method"], row["dataset"], row["dim"]) == ("ArcFace", "SOP", "512")]
     assert [json.loads(row["our_options"]) for row in wanted] == [{"mode": "plain"}] * 3
     document = json.loads(to_json(result_records(select_results(paper="tcm"))))
-    assert len(document["rows"]) == 54
+    assert len(document["rows"]) == 96
     assert document["rows"][0]["our_metric"] == "opis"
 
 
@@ -115,6 +124,28 @@ def test_improvements_for_programs_hold_both_values():
             "value": 47.41, "base_value": 43.37, "percent": pytest.approx(100 * 4.04 / 43.37),
         }
     ]  # fmt: skip
+
+
+def test_accuracy_over_the_years_as_a_table():
+    texts = {
+        (row.cells[0].text, row.cells[1].text): [cell.text for cell in row.cells[2:]]
+        for row in accuracy_table(compare_accuracies()).rows
+    }
+    assert texts["papers (P@1)", "Contrastive"] == ["2006", "30.1 (n = 10)", "30.8 (n = 9)", "39.0 (n = 10)"]
+    assert texts["papers (P@1)", "HTL"] == ["2018", "57.1", "81.4", "74.8"]
+    assert texts["Reality Check (P@1)", "SoftTriple"] == ["2019", "67.3", "84.5", "76.1"]
+
+
+def test_the_figure_has_the_panels_of_accuracy_over_the_years(tmp_path):
+    """One for what papers report, one for reality, on one scale, which shows all that both of them draw."""
+    file = tmp_path / "figure.svg"
+    text = draw_improvements(compare_improvements(), file, compare_accuracies()).read_text()
+    shown = re.findall("<!-- (.*?) -->", text)
+    assert {"papers (P@1): over the years (* mean over papers)", "Reality Check (P@1): over the years"} < set(shown)
+    assert {"Contrastive* 2006", "Triplet* 2006", "SoftTriple 2019"} < set(shown)
+    assert shown.count("80") == 2, "the tick of both panels"
+    fractions = [replace(one, value=one.value / 100, source="mine") for one in compare_accuracies()]
+    assert draw_improvements(compare_improvements(), file, [*fractions, *compare_accuracies()]).stat().st_size > 0
 
 
 def test_the_figure_draws_every_method_and_data_set(tmp_path):

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from equimetric.report.study_literature import published_table, study_improvements
+from equimetric.report import study_tables
+from equimetric.report.sections.literature import literature_section
+from equimetric.report.study_literature import published_table, study_accuracies, study_improvements
 
 
 @pytest.fixture
@@ -32,3 +34,20 @@ def test_improvements_over_both_bases_whatever_their_rows_are_called(birds):
     assert found["triplet", "MS"] == pytest.approx(32.0)
     assert any(one.source != ours for one in study_improvements(birds))
     assert study_improvements(replace(birds, recipes={"MS": ("multi_similarity", {})})) == []
+
+
+def test_accuracy_over_the_years_of_papers_and_of_the_study(birds):
+    ours = [one for one in study_accuracies(birds) if one.source == "this study (recall@1)"]
+    assert [(one.method, one.year, one.value) for one in ours] == [
+        ("contrastive", 2006, pytest.approx(60.0)),
+        ("triplet", 2006, pytest.approx(50.0)),
+        ("MS", 2019, pytest.approx(66.0)),
+    ]
+    assert len(study_accuracies(birds)) > len(ours)
+    assert study_accuracies(replace(birds, recipes={"MS": ("multi_similarity", {})})) == []
+    figures = literature_section(birds)["figures"]
+    assert [figure.name for figure in figures][:2] == ["accuracies-0", "accuracies-1"]
+    drawn = [figure.draw().to_dict() for figure in figures[:2]]
+    assert [value["method"] for value in drawn[1]["data"]["values"]] == ["contrastive 2006", "triplet 2006", "MS 2019"]
+    assert {value["dataset"] for value in drawn[0]["data"]["values"]} == {"CUB-200-2011", "Cars-196", "SOP"}
+    assert "accuracy" in study_tables(birds)

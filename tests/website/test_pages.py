@@ -21,6 +21,7 @@ import equimetric as em
 from equimetric.errors import EquimetricError
 from equimetric.objectives import Context
 from equimetric.objectives.counterparts import LIBRARIES, counterparts
+from equimetric.published import select_results
 from website import (
     benchmark_pages,
     constructor_pages,
@@ -431,3 +432,22 @@ def test_the_toy_spaces_are_measured():
     shares = [float(value) for value in re.findall(r"MAP@R</td><td>([\d.]+)%", drawn)]
     assert shares == pytest.approx([69.8, 88.2, 100.0], abs=0.1)
     assert all(float(value) > 99 for value in re.findall(r"Recall@1</td><td>([\d.]+)%", drawn))
+    assert [float(value) for value in re.findall(r"F1</td><td>([\d.]+)%", drawn)] == pytest.approx(
+        [99.8, 100, 100], abs=0.1
+    )
+
+
+def test_the_toy_spaces_have_the_fifteen_numbers_of_the_slides_beside_them():
+    printed = select_results(paper="reality-check", dataset="illustration")
+    expected = [f"{one.value:.1f}" for one in printed if "embedding space" in one.method]
+    assert len(expected) == 15
+    shown = re.findall(r"<td>[\d.]+%</td><td>([\d.]+)%</td>", toy_spaces())
+    assert sorted(shown) == sorted(expected)
+    rows = re.findall(r"<td>([\w@-]+)</td><td>[\d.]+%</td><td>([\d.]+)%</td>", toy_spaces())
+    assert rows[:5] == [
+        ("Recall@1", "99.0"),
+        ("NMI", "95.6"),
+        ("F1", "100.0"),
+        ("R-Precision", "77.4"),
+        ("MAP@R", "71.4"),
+    ]

@@ -35,7 +35,7 @@ __all__ = [
 
 console = Console()
 
-ONLY_IN_THE_REPORT = ("improvement", "probe", "published", "thresholds", "training", "ledger", "classes")
+ONLY_IN_THE_REPORT = ("accuracy", "improvement", "probe", "published", "thresholds", "training", "ledger", "classes")
 """Beginnings of the names of tables that the terminal does not show."""
 
 

@@ -45,7 +45,11 @@ def published_command(
         bool, typer.Option("--hyperparameters", help="List the Reality Check's search ranges and optima instead.")
     ] = False,
     improvement: Annotated[
-        bool, typer.Option("--improvement", help="Papers versus reality: improvement over contrastive and triplet.")
+        bool,
+        typer.Option(
+            "--improvement",
+            help="Papers versus reality: accuracy over the years, and over contrastive and triplet.",
+        ),
     ] = False,
     reality: Annotated[
         Path | None, typer.Option(help="CSV of your own table, for --improvement: method, dataset, value, and year.")
@@ -75,13 +79,15 @@ def published_command(
                 "--metric chooses a column of the Reality Check's table, not of --reality; leave one out"
             )
         improvements = published.compare_improvements(reality, metric=metric or "P@1")
+        accuracies = published.compare_accuracies(reality, metric=metric or "P@1")
         tables = [
+            report.accuracy_table(accuracies),
             *(report.improvement_table(improvements, base) for base in published.BASES),
             report.trend_table(improvements),
         ]
         show_tables(tables, report.improvement_records(improvements), output)
         if figure:
-            report.draw_improvements(improvements, figure)
+            report.draw_improvements(improvements, figure, accuracies)
             if output == "table":
                 show_path("Figure", figure)
     elif hyperparameters:

@@ -61,6 +61,8 @@ PUBLISHED: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     TCM: {
         "SAP + TCM": ("smooth_ap+tcm", {}),
         "RS@k + TCM": ("recall_at_k_surrogate+tcm", {}),
+        "SAP": ("smooth_ap", {}),
+        "RS@k": ("recall_at_k_surrogate", {}),
         "TCM": ("tcm", {}),
         "previous SOTA with ImageNet pretraining (Patel et al., 2022)": ("recall_at_k_surrogate", {}),
         "previous SOTA with ImageNet pretraining (Kim et al., 2023)": ("proxy_anchor+0.5*hier", {}),

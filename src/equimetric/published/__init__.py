@@ -7,13 +7,17 @@ Reading and filtering needs neither torch nor pandas; functions that return a Da
 from equimetric.published.baselines import ReportedBaseline, read_baselines, reported_baselines
 from equimetric.published.improvement import (
     BASES,
+    Accuracy,
     Improvement,
     average_by_year,
+    compare_accuracies,
     compare_improvements,
+    paper_accuracies,
     paper_improvements,
     publication_year,
     reality_check_rows,
     relative_improvement,
+    table_accuracies,
     table_improvements,
 )
 from equimetric.published.joining import join_results
@@ -24,15 +28,18 @@ from equimetric.published.tuning import Hyperparameter, hyperparameters, select_
 __all__ = [
     "BASES",
     "PAPERS",
+    "Accuracy",
     "Hyperparameter",
     "Improvement",
     "PublishedResult",
     "ReportedBaseline",
     "ResultFilters",
     "average_by_year",
+    "compare_accuracies",
     "compare_improvements",
     "hyperparameters",
     "join_results",
+    "paper_accuracies",
     "paper_improvements",
     "publication_year",
     "read_baselines",
@@ -43,5 +50,6 @@ __all__ = [
     "results",
     "select_hyperparameters",
     "select_results",
+    "table_accuracies",
     "table_improvements",
 ]

@@ -1,4 +1,4 @@
-"""Papers versus reality: how much better than contrastive and triplet loss methods are, reported and measured.
+"""Papers versus reality: accuracy over the years, and how much better than contrastive and triplet loss methods are.
 
 The relative improvement of a method with value m over a base with value b is 100 · (m − b) / b percent. For papers both
 numbers are of one paper, which means of whatever conditions it chose for each; in reality both are of one table.
@@ -19,15 +19,19 @@ from equimetric.published.records import optional, select_results
 
 __all__ = [
     "BASES",
+    "Accuracy",
     "Base",
     "Improvement",
     "YearAverage",
     "average_by_year",
+    "compare_accuracies",
     "compare_improvements",
+    "paper_accuracies",
     "paper_improvements",
     "publication_year",
     "reality_check_rows",
     "relative_improvement",
+    "table_accuracies",
     "table_improvements",
 ]
 
@@ -87,6 +91,31 @@ class Improvement:
 
 
 @dataclass(frozen=True)
+class Accuracy:
+    """A method's accuracy on one data set.
+
+    Attributes:
+        source: papers, or the name of a table.
+        method, year: the method and the year of its publication, None where it is not known.
+        dataset: the data set.
+        value: the metric, in the unit of its source.
+        n: papers that the value is the mean of, for the bases of papers; else 1.
+
+    """
+
+    source: str
+    method: str
+    year: int | None
+    dataset: str
+    value: float
+    n: int = 1
+
+    def record(self) -> dict[str, Any]:
+        """All fields, flat."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class YearAverage:
     """The mean relative improvement of the methods of one year, over `n` pairs of method and data set."""
 
@@ -118,6 +147,32 @@ def paper_improvements(base: Base) -> list[Improvement]:
                 )
             )
     return sorted(improvements, key=_by_year)
+
+
+def paper_accuracies() -> list[Accuracy]:
+    """P@1 as papers report it, by publication date: that of their own methods, and the means of their baselines.
+
+    A mean is over all papers that report the base on a data set. Left out are methods whose own value no quotation has,
+    and doubtful quotations.
+    """
+    accuracies = []
+    for base in BASES:
+        reported: dict[str, list[float]] = {}
+        for baseline in read_baselines():
+            value = getattr(baseline, base)
+            if value is not None:
+                reported.setdefault(baseline.dataset, []).append(value)
+        name = base.capitalize()
+        accuracies += [
+            Accuracy(PAPERS_SOURCE, name, REALITY_CHECK_YEARS[name], dataset, sum(values) / len(values), len(values))
+            for dataset, values in reported.items()
+        ]
+    accuracies += [
+        Accuracy(PAPERS_SOURCE, baseline.method, baseline.year, baseline.dataset, baseline.proposed)
+        for baseline in read_baselines()
+        if baseline.proposed is not None and not baseline.doubt
+    ]
+    return sorted(accuracies, key=_by_year)
 
 
 def reality_check_rows(*, metric: str = "P@1", variant: str = "concatenated") -> list[dict[str, Any]]:
@@ -176,7 +231,7 @@ def table_improvements(rows: Iterable[Mapping[str, Any]], base: Base, *, source:
             source=source,
             base=base,
             method=row["method"],
-            year=row["year"] if row.get("year") is not None else publication_year(row["method"]),
+            year=year_of(row),
             dataset=row["dataset"],
             value=row["value"],
             base_value=base_values[row["dataset"]],
@@ -187,16 +242,35 @@ def table_improvements(rows: Iterable[Mapping[str, Any]], base: Base, *, source:
     return sorted(improvements, key=_by_year)
 
 
+def table_accuracies(rows: Iterable[Mapping[str, Any]], *, source: str = "reality") -> list[Accuracy]:
+    """The rows of a table in order of publication; see `table_improvements` for what a row has."""
+    accuracies = [
+        Accuracy(source, row["method"], year_of(row), row["dataset"], row["value"]) for row in map(check_row, rows)
+    ]
+    return sorted(accuracies, key=_by_year)
+
+
+def compare_accuracies(file: Path | None = None, *, metric: str = "P@1") -> list[Accuracy]:
+    """Papers versus reality over the years: what papers report, and the table of `compare_improvements`."""
+    rows, source = choose_table(file, metric)
+    return [*paper_accuracies(), *table_accuracies(rows, source=source)]
+
+
 def compare_improvements(file: Path | None = None, *, metric: str = "P@1") -> list[Improvement]:
     """Papers versus reality, over both bases: the Reality Check's table of a metric, or the table in a CSV file."""
-    rows, source = reality_check_rows(metric=metric), f"Reality Check ({metric})"
-    if file is not None:
-        rows, source = read_rows(file), file.stem
+    rows, source = choose_table(file, metric)
     reality = [table_improvements(rows, base, source=source) for base in BASES]
     return [
         *(improvement for base in BASES for improvement in paper_improvements(base)),
         *(improvement for improvements in reality for improvement in improvements),
     ]
+
+
+def choose_table(file: Path | None, metric: str) -> tuple[list[dict[str, Any]], str]:
+    """The rows of a CSV file, or else of the Reality Check's table, and what they are called."""
+    if file is not None:
+        return read_rows(file), file.stem
+    return reality_check_rows(metric=metric), f"Reality Check ({metric})"
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
@@ -239,5 +313,11 @@ def check_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return row
 
 
-def _by_year(improvement: Improvement) -> float:
-    return inf if improvement.year is None else improvement.year
+def year_of(row: Mapping[str, Any]) -> int | None:
+    """The year of a row's method: its own, or that of `publication_year`."""
+    year: int | None = row.get("year")
+    return publication_year(row["method"]) if year is None else year
+
+
+def _by_year(dated: Accuracy | Improvement) -> float:
+    return inf if dated.year is None else dated.year

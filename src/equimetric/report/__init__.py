@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from equimetric.report.page import record_tables, render_html, study_tables, write_report, write_tables
     from equimetric.report.papers_versus_reality import (
+        accuracy_table,
         draw_improvements,
         improvement_records,
         improvement_table,
@@ -42,6 +43,7 @@ __all__ = [
     "TableCell",
     "TableColumn",
     "TableRow",
+    "accuracy_table",
     "comparison_table",
     "critical_difference_diagram",
     "draw_improvements",
@@ -81,7 +83,8 @@ _MODULES = {
     **dict.fromkeys(("printed_tables", "result_records"), "report.literature"),
     **dict.fromkeys(("record_tables", "render_html", "study_tables"), "report.page"),
     **dict.fromkeys(("write_report", "write_tables"), "report.page"),
-    **dict.fromkeys(("draw_improvements", "improvement_records"), "report.papers_versus_reality"),
+    **dict.fromkeys(("accuracy_table", "draw_improvements"), "report.papers_versus_reality"),
+    "improvement_records": "report.papers_versus_reality",
     **dict.fromkeys(("improvement_table", "trend_table"), "report.papers_versus_reality"),
     **dict.fromkeys(("PlainTable", "TableCell", "TableColumn", "TableRow"), "report.table_data"),
     **dict.fromkeys(("plain_table", "print_table", "to_csv", "to_frame", "to_json"), "report.tables"),

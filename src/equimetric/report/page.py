@@ -13,13 +13,13 @@ from equimetric.report.fault_tables import fault_tables
 from equimetric.report.ledger_table import ledger_table
 from equimetric.report.member_tables import cost_table, member_table
 from equimetric.report.metric_cells import metric_column, value_cell
-from equimetric.report.papers_versus_reality import improvement_table
+from equimetric.report.papers_versus_reality import accuracy_table, improvement_table
 from equimetric.report.probe_tables import probe_tables, shift_table
 from equimetric.report.run_links import RunLinks, links_to_runs
 from equimetric.report.search_table import search_table
 from equimetric.report.section import RenderedSection, render_section, render_template, sections_for
 from equimetric.report.sections.training import training_table
-from equimetric.report.study_literature import published_table, study_improvements
+from equimetric.report.study_literature import published_table, study_accuracies, study_improvements
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
 from equimetric.report.tables import TABLE_FORMATS, plain_table
 from equimetric.report.threshold_table import threshold_table
@@ -115,6 +115,9 @@ def study_tables(study: StudyRecord) -> dict[str, PlainTable]:
     for name, further in paper_tables(study).items():
         if further is not None:
             tables[name] = further
+    accuracies = study_accuracies(study)
+    if accuracies:
+        tables["accuracy"] = accuracy_table(accuracies)
     improvements = study_improvements(study)
     tables |= {
         f"improvement-{base}": improvement_table([one for one in improvements if one.base == base], base)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from equimetric.published import BASES, join_results, paper_improvements, publication_year, table_improvements
-from equimetric.published.improvement import Improvement
+from equimetric.published import (
+    BASES,
+    join_results,
+    paper_accuracies,
+    paper_improvements,
+    publication_year,
+    table_accuracies,
+    table_improvements,
+)
+from equimetric.published.improvement import Accuracy, Improvement
 from equimetric.report.metric_cells import metric_column, value_cell
 from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow, text_cell
 from equimetric.studies.records import StudyRecord
 
-__all__ = ["published_matches", "published_table", "study_improvements"]
+__all__ = ["published_matches", "published_table", "study_accuracies", "study_improvements"]
 
 
 def published_matches(study: StudyRecord) -> list[dict[str, Any]]:
@@ -69,7 +77,29 @@ def study_improvements(study: StudyRecord) -> list[Improvement]:
     Empty where the study has neither of the two rows, or nothing to compare with them. Years are those in which methods
     were published.
     """
-    rows = [
+    rows = dated_rows(study, study.primary_metric)
+    improvements: list[Improvement] = []
+    for base in BASES:
+        source = f"this study ({study.primary_metric})"
+        own = table_improvements(rows, base, source=source) if any(row["method"] == base for row in rows) else []
+        improvements += [*paper_improvements(base), *own] if own else []
+    return improvements
+
+
+def study_accuracies(study: StudyRecord) -> list[Accuracy]:
+    """Papers versus reality over the years: the P@1 that papers report and that of this study, both in percent.
+
+    Empty where the study has no improvements, or did not measure Recall@1, which is P@1.
+    """
+    rows = [{**row, "value": 100 * row["value"]} for row in dated_rows(study, "recall@1")]
+    if not rows or not study_improvements(study):
+        return []
+    return [*paper_accuracies(), *table_accuracies(rows, source="this study (recall@1)")]
+
+
+def dated_rows(study: StudyRecord, metric: str) -> list[dict[str, Any]]:
+    """The means of trained rows, with the years in which their methods were published."""
+    return [
         {
             # The two bases are known by their method, whatever their rows are called.
             "method": method if method in BASES else row,
@@ -78,14 +108,8 @@ def study_improvements(study: StudyRecord) -> list[Improvement]:
             "year": publication_year(method),
         }
         for row, (method, _) in study.recipes.items()
-        if (value := mean_of(study, row, study.primary_metric)) is not None
+        if (value := mean_of(study, row, metric)) is not None
     ]
-    improvements: list[Improvement] = []
-    for base in BASES:
-        source = f"this study ({study.primary_metric})"
-        own = table_improvements(rows, base, source=source) if any(row["method"] == base for row in rows) else []
-        improvements += [*paper_improvements(base), *own] if own else []
-    return improvements
 
 
 def mean_of(study: StudyRecord, row: str, metric: str) -> float | None:

@@ -10,7 +10,7 @@ from equimetric.studies.records import StudyRecord
 __all__ = ["further_tables_section"]
 
 SHOWN_ELSEWHERE = (
-    "table", "tuning", "published", "improvement", "thresholds", "training", "ledger", "classes",
+    "table", "tuning", "published", "accuracy", "improvement", "thresholds", "training", "ledger", "classes",
 )  # fmt: skip
 """Beginnings of the names of tables that have sections of their own."""
 
