@@ -2,21 +2,25 @@
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from equimetric.errors import EquimetricError, quote
 
 __all__ = [
+    "append_line",
     "cache_directory",
     "ends_with_newline",
     "explain_write_error",
     "make_folder",
+    "read_appended",
     "require_file",
     "sweep",
     "sync_file",
@@ -164,6 +168,29 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def append_line(file: Path, values: Mapping[str, Any]) -> None:
+    """Append values as a line of JSON; a line that a crash cut off is ended first."""
+    line = json.dumps(values) + "\n"
+    with file.open("ab") as opened:
+        if opened.tell() and not ends_with_newline(file):
+            line = "\n" + line
+        # One write, because several processes may append.
+        os.write(opened.fileno(), line.encode())
+
+
+def read_appended(file: Path) -> list[dict[str, Any]]:
+    """The lines of `append_line` that can be read; none where there is no file."""
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:
+        return []
+    values = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            values.append(json.loads(line))
+    return [one for one in values if isinstance(one, dict)]
 
 
 def ends_with_newline(file: Path) -> bool:

@@ -162,3 +162,54 @@ def test_the_command(space, tmp_path, equimetric):
     code, _, err = equimetric(*words[:2], "--shots", "two")
     assert code == 2
     assert "--shots takes whole numbers" in err
+
+
+def test_an_episode_that_has_ended_is_not_computed_again(space, tmp_path, monkeypatch):
+    """After a kill the same command goes on; nothing is shared between adaptations, or with other weights."""
+    train(space, folder=tmp_path / "run")
+    whole = adapt(tmp_path / "run", shots=(2, 5), episodes=2, adaptation=QUICK).to_dict()
+    log = tmp_path / "run" / few_shot.EPISODE_LOG
+    lines = log.read_text().splitlines(keepends=True)
+    assert len(lines) == 4
+    log.write_text("".join(lines[:2]) + lines[2][:30])  # killed while it wrote
+    computed = []
+    run_episode = HeadAdapter.run_episode
+
+    def counted(self, shots, episode, *rest):
+        computed.append((shots, episode))
+        return run_episode(self, shots, episode, *rest)
+
+    monkeypatch.setattr(HeadAdapter, "run_episode", counted)
+    assert adapt(tmp_path / "run", shots=(2, 5), episodes=2, adaptation=QUICK).to_dict() == whole
+    assert computed == [(5, 0), (5, 1)]
+    adapt(tmp_path / "run", shots=(2,), episodes=1, adaptation=Adaptation(steps=4))
+    assert computed[2:] == [(2, 0)]
+    train({**space, "seed": 5}, folder=tmp_path / "other")
+    (tmp_path / "other" / few_shot.EPISODE_LOG).write_bytes(log.read_bytes())
+    adapt(tmp_path / "other", shots=(2,), episodes=1, adaptation=QUICK)
+    assert computed[3:] == [(2, 0)]
+
+
+def test_a_stop_loses_no_episode_that_has_ended(space, tmp_path, monkeypatch):
+    train(space, folder=tmp_path / "run")
+    run_episode = HeadAdapter.run_episode
+
+    def stopped(self, shots, episode, *rest):
+        if episode == 1:
+            raise KeyboardInterrupt
+        return run_episode(self, shots, episode, *rest)
+
+    monkeypatch.setattr(HeadAdapter, "run_episode", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(tmp_path / "run", shots=(2,), episodes=2, adaptation=QUICK)
+    (line,) = (tmp_path / "run" / few_shot.EPISODE_LOG).read_text().splitlines()
+    assert {name: json.loads(line)[name] for name in ("shots", "episode")} == {"shots": 2, "episode": 0}
+
+
+def test_progress_counts_the_updates(space, tmp_path):
+    train(space, folder=tmp_path / "run")
+    seen = []
+    adapt(
+        tmp_path / "run", shots=(2,), episodes=2, adaptation=Adaptation(steps=100), progress=lambda *at: seen.append(at)
+    )
+    assert seen == [(0, 200), (50, 200), (100, 200), (100, 200), (150, 200), (200, 200)]

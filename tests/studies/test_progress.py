@@ -1,6 +1,7 @@
 """What a study says while it runs, in a log file: what is done, what continues, scores, times, the time left."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,9 @@ from study_plans import plan_of
 from equimetric.cli import study_progress
 from equimetric.cli.study_progress import StudyProgress
 from equimetric.runs.folder import RunFolder
+from equimetric.studies import jobs as jobs_module
 from equimetric.studies.outcomes import Outcome
+from equimetric.studies.probes.probe import Probe
 
 STUDY = {
     "name": "small",
@@ -115,3 +118,26 @@ def test_damaged_checkpoints_do_not_keep_a_study_from_starting(plan, jobs, capsy
     with StudyProgress() as progress:
         progress.begin(plan)
     assert capsys.readouterr().err == ""
+
+
+def test_a_probe_says_how_far_it_is(plan, jobs, clock, capsys, monkeypatch):
+    """It took minutes without a word: its measurement reported nothing, and its job took no steps."""
+    job = next(job for job in jobs if job.kind == "trained")
+    probe_job = replace(job, key=replace(job.key, role="probe"), probe="slow", point="slow", members=(job.folder,))
+
+    def measure(folders, progress):
+        for part in range(5):
+            progress(part, 5)
+        return {"value": 1.0}
+
+    monkeypatch.setattr(jobs_module.PROBES, "find", lambda name: Probe(name, "Slow", 1, measure))
+    seen = []
+    outcome, _ = jobs_module.run_job(probe_job, lambda step, metrics: seen.append((step, dict(metrics))))
+    assert outcome.metrics == {"value": 1.0}
+    assert seen == [(0, {}), (400, {}), (800, {}), (1200, {}), (1600, {})]
+    with StudyProgress() as progress:
+        progress.begin(plan)
+        for step, metrics in seen:
+            clock.seconds += 61
+            progress.watch(probe_job, step, metrics)
+    assert "contrastive, slow, seed 0 at 80%; 0 of " in capsys.readouterr().err

@@ -38,8 +38,8 @@ def fewshot_command(
             "--objective", help="Objective that the head minimises on them.", autocompletion=complete(list_methods)
         ),
     ] = "margin",
-    lr: Annotated[float, typer.Option("--lr", help="Learning rate of Adam.")] = 1e-4,
-    steps: Annotated[int, typer.Option("--steps", help="Updates of the head.")] = 1000,
+    lr: Annotated[float, typer.Option("--lr", help="Learning rate of Adam.")] = 3e-4,
+    steps: Annotated[int, typer.Option("--steps", help="Updates of the head.")] = 300,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, with the metrics of every episode.")
     ] = False,
@@ -48,7 +48,8 @@ def fewshot_command(
 
     Labels of test images are used, so this is no zero-shot result. The images are the same for every run on these
     classes, and each adaptation starts from the weights of the run; metrics before and after it are means over
-    episodes with 95 % t-intervals. Any further --key value is an option of the objective.
+    episodes with 95 % t-intervals. Episodes that have ended are kept, so the same command continues after a stop. Any
+    further --key value is an option of the objective.
     """
     from equimetric.configuration import parse_overrides
     from equimetric.progress import show_progress
@@ -58,8 +59,15 @@ def fewshot_command(
 
     num_shots = parse_shots(shots)
     adaptation = Adaptation(objective, parse_overrides(context.args), lr, steps)
-    with show_progress("Adaptations", len(num_shots) * episodes) as advance:
-        result = adapt(run, shots=num_shots, episodes=episodes, adaptation=adaptation, progress=lambda *_: advance(1))
+    with show_progress("Updates of the head", len(num_shots) * episodes * steps) as advance:
+        done = 0
+
+        def report(updates: int, total: int) -> None:  # noqa: ARG001  (known before)
+            nonlocal done
+            advance(updates - done)
+            done = updates
+
+        result = adapt(run, shots=num_shots, episodes=episodes, adaptation=adaptation, progress=report)
     record_test_access(run, "fewshot")
     if as_json:
         typer.echo(json.dumps(result.to_dict()))

@@ -83,7 +83,10 @@ class StudyProgress:
             self.progress.update(self.tasks[name], completed=step, metrics=format_metrics(metrics))
             self.show_study()
         if self.progress.disable and time.monotonic() - self.last_line > SECONDS_BETWEEN_LINES:
-            self.say(self.summary())
+            share = (
+                f"{label(job)} at {step / job.steps:.0%}; " if job.probe and metrics is not None and job.steps else ""
+            )
+            self.say(share + self.summary())
 
     def end_run(self, job: "Job") -> None:
         """Replace the bar of a run by a line."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from equimetric.errors import EquimetricError
-from equimetric.files import ends_with_newline
+from equimetric.files import append_line, read_appended
 from equimetric.runs.folder import RunFolder
 
 __all__ = ["ACCESS_LOG", "RecordedAccess", "read_test_accesses", "record_test_access"]
@@ -32,13 +30,8 @@ class RecordedAccess:
 def record_test_access(folder: Path, command: str) -> None:
     """Append an access; a folder that cannot be written is left as it is."""
     access = RecordedAccess(command, datetime.now(UTC).isoformat(timespec="seconds"))
-    line = json.dumps(asdict(access)) + "\n"
-    with suppress(OSError), (folder / ACCESS_LOG).open("ab") as file:
-        # A line that a crash cut off is ended first.
-        if file.tell() and not ends_with_newline(folder / ACCESS_LOG):
-            line = "\n" + line
-        # One write, because several processes may append.
-        os.write(file.fileno(), line.encode())
+    with suppress(OSError):
+        append_line(folder / ACCESS_LOG, asdict(access))
 
 
 def read_test_accesses(folder: Path) -> tuple[RecordedAccess, ...]:
@@ -57,13 +50,8 @@ def own_test(folder: Path) -> tuple[RecordedAccess, ...]:
 
 def recorded_accesses(folder: Path) -> list[RecordedAccess]:
     """The lines that can be read; a line that a crash cut off is skipped: its access was never shown."""
-    try:
-        lines = (folder / ACCESS_LOG).read_bytes().splitlines()
-    except OSError:
-        return []
     accesses = []
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError):
-            values = json.loads(line)
+    for values in read_appended(folder / ACCESS_LOG):
+        with suppress(KeyError):
             accesses.append(RecordedAccess(str(values["command"]), str(values["date"])))
     return accesses

@@ -6,9 +6,13 @@ Metric Learning" (2021). Test labels are used by design: the figures are those o
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +22,26 @@ from equimetric.batches import build_batches
 from equimetric.data import Images, take_images
 from equimetric.data.episodes import draw_support, episode_seed
 from equimetric.errors import EquimetricError
+from equimetric.file_hashes import hash_file
+from equimetric.files import append_line, read_appended
 from equimetric.learners import Learner
 from equimetric.objectives import Context, build_objective
 from equimetric.runs.embedding import apply_in_blocks, embed_images
 from equimetric.runs.evaluation import CohortOverride, LabelledEmbeddings, OpenRun, evaluate_part, open_run
 from equimetric.runs.few_shot_result import Adaptation, FewShotResult, ShotResult
+from equimetric.runs.folder import FROZEN_WEIGHTS, WEIGHTS
 from equimetric.seeding import derive_seed
 from equimetric.threads import use_threads
 
 __all__ = ["adapt"]
+
+EPISODE_LOG = "few_shot.jsonl"
+VERSION = 1
+"""Raised whenever the same run and adaptation give other values."""
+STEPS_BETWEEN_REPORTS = 50
+
+Scores: TypeAlias = tuple[dict[str, float], dict[str, float]]
+"""Metrics before and after the head has learned."""
 
 
 def adapt(
@@ -42,7 +57,8 @@ def adapt(
     Every episode shows `shots` images of every class, drawn by the classes of the data alone, so that all methods see
     the same; a class keeps two images to be found. Each starts from the weights of the run, and the backbone stays as
     it is: its features are computed once. Metrics and geometry are those of the run, without a cohort.
-    `progress` is called before every adaptation with the number of shots and of the episode.
+    Every finished episode is kept in the folder, and not computed again for the same run and adaptation.
+    `progress` is called with the updates that are done, and their number in all.
     """
     if episodes < 1 or not shots:
         raise EquimetricError(f"{episodes} episodes of {len(shots)} numbers of shots; give at least one of both")
@@ -50,18 +66,57 @@ def adapt(
     adaptation = adaptation or Adaptation()
     with use_threads(run.config.training.threads), torch.random.fork_rng(devices=[]):
         adapter = HeadAdapter(run, adaptation)
-        results = []
+        log = EpisodeLog(run, adaptation)
+        total, begun, results = len(shots) * episodes * adaptation.steps, 0, []
+
+        def report(steps: int) -> None:
+            if progress is not None:
+                progress(begun + steps, total)
+
         for n_shots in shots:
             scores = []
             for episode in range(episodes):
-                if progress is not None:
-                    progress(n_shots, episode)
-                scores.append(adapter.run_episode(n_shots, episode))
+                report(0)
+                scores.append(log.find(n_shots, episode) or adapter.run_episode(n_shots, episode, report))
+                log.keep(n_shots, episode, scores[-1])
+                begun += adaptation.steps
             before, after = (
                 {metric: tuple(pair[side][metric] for pair in scores) for metric in scores[0][side]} for side in (0, 1)
             )
             results.append(ShotResult(n_shots, len(adapter.support(n_shots, 0)), before, after))
     return FewShotResult(adaptation, episodes, tuple(results))
+
+
+class EpisodeLog:
+    """The finished episodes of an adaptation, a line each, in the folder of the run."""
+
+    def __init__(self, run: OpenRun, adaptation: Adaptation) -> None:
+        folder = Path(run.model.folder)
+        self.file = folder / EPISODE_LOG
+        weights = [hash_file(folder / name) for name in (WEIGHTS, FROZEN_WEIGHTS) if (folder / name).exists()]
+        inputs = [VERSION, run.data.fingerprint, run.config.model_dump(mode="json"), weights, asdict(adaptation)]
+        self.key = hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        self.found: dict[tuple[int, int], Scores] = {}
+        for line in read_appended(self.file):
+            with suppress(KeyError, TypeError):
+                if line["key"] == self.key:
+                    self.found[line["shots"], line["episode"]] = dict(line["before"]), dict(line["after"])
+
+    def find(self, shots: int, episode: int) -> Scores | None:
+        """The metrics before and after an episode; None where it has not ended."""
+        return self.found.get((shots, episode))
+
+    def keep(self, shots: int, episode: int, scores: Scores) -> None:
+        """Add an episode; a folder that cannot be written is left as it is."""
+        if (shots, episode) in self.found:
+            return
+        self.found[shots, episode] = scores
+        before, after = scores
+        with suppress(OSError):
+            append_line(
+                self.file,
+                {"key": self.key, "shots": shots, "episode": episode, "before": before, "after": after},
+            )
 
 
 class HeadAdapter:
@@ -81,17 +136,17 @@ class HeadAdapter:
             return draw_support(self.embedded.labels, shots, seed)
         return self.embedded.gallery[draw_support(self.embedded.labels[self.embedded.gallery], shots, seed, spare=1)]
 
-    def run_episode(self, shots: int, episode: int) -> tuple[dict[str, float], dict[str, float]]:
+    def run_episode(self, shots: int, episode: int, report: Callable[[int], None] = lambda _: None) -> Scores:
         """Metrics of the other test images, before and after the head has learned from the support images."""
         support = self.support(shots, episode)
         is_query = torch.ones(len(self.embedded.labels), dtype=torch.bool)
         is_query[support] = False
         queries = self.embedded.select(is_query.nonzero().flatten())
-        images = take_images(self.inputs, is_query.nonzero().flatten())
-        before = self.measure(queries, images)
+        # Nothing has changed yet: these are the embeddings of the run.
+        before = dict(evaluate_part(queries, self.run.config.evaluation))
         try:
-            self.train_head(support, derive_seed(self.run.config.seed, "few-shot", shots, episode))
-            return before, self.measure(queries, images)
+            self.train_head(support, derive_seed(self.run.config.seed, "few-shot", shots, episode), report)
+            return before, self.measure(queries, take_images(self.inputs, is_query.nonzero().flatten()))
         finally:
             with torch.no_grad():
                 for parameter, initial in zip(self.head, self.initial, strict=True):
@@ -102,7 +157,7 @@ class HeadAdapter:
         embedded = replace(queries, embeddings=embed_images(self.learner, images))
         return dict(evaluate_part(embedded, self.run.config.evaluation))
 
-    def train_head(self, support: Tensor, seed: int) -> None:
+    def train_head(self, support: Tensor, seed: int, report: Callable[[int], None] = lambda _: None) -> None:
         """Minimise the objective on the support images; only the head changes."""
         adaptation, device = self.adaptation, self.head[0].device
         _, labels = torch.unique(self.embedded.labels[support], return_inverse=True)
@@ -125,7 +180,7 @@ class HeadAdapter:
             batches=adaptation.steps,
             seed=seed,
         )
-        for indices in batches:
+        for step, indices in enumerate(batches, start=1):
             rows = torch.as_tensor(indices)
             loss = objective(self.learner.embed(support_images[rows]), labels[rows].to(device), index=rows.to(device))
             if not loss.isfinite():
@@ -135,6 +190,8 @@ class HeadAdapter:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+            if step % STEPS_BETWEEN_REPORTS == 0:
+                report(step)
 
 
 def require_head(learner: Learner, folder: str) -> list[nn.Parameter]:

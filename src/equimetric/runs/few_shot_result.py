@@ -22,15 +22,16 @@ class Adaptation:
 
     Attributes:
         objective, options: the objective to minimise, one of `equimetric methods`.
-        lr: learning rate of Adam; by default ten times the 1e-5 that the paper trains with.
+        lr: learning rate of Adam. The paper trains with 1e-5; the defaults of `lr` and `steps` were chosen on
+            validation classes, where 1e-4 in 1000 steps gained as much in three times the time.
         steps: updates of the head.
         classes, samples: size of a batch; all classes where there are fewer.
     """
 
     objective: str = "margin"
     options: Mapping[str, Any] | None = None
-    lr: float = 1e-4
-    steps: int = 1000
+    lr: float = 3e-4
+    steps: int = 300
     classes: int = 56
     samples: int = 2
 

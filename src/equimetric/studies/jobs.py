@@ -77,8 +77,8 @@ class Job(RunEntry):
 
     @property
     def steps(self) -> int:
-        """Steps that the job takes, at most."""
-        return self.config.training.steps if self.key.role in ("final", "trial") else 0
+        """Steps that the job takes, at most; of a probe, a scale for its progress."""
+        return self.config.training.steps if self.key.role in ("final", "trial", "probe") else 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, to send to a worker process."""
@@ -122,7 +122,7 @@ def run_job(
         if job.key.role == "trial":
             return run_trial(job, progress, cache), None
         if job.probe:
-            return measure_probe(job), None
+            return measure_probe(job, progress), None
         class_names = join_members(job) if job.members else train_job(job, progress, cache)
         run = RunFolder(job.folder)
         result = run.result()
@@ -195,9 +195,14 @@ def run_trial(job: Job, progress: Progress | None, cache: RunCache | None) -> Ou
     )
 
 
-def measure_probe(job: Job) -> Outcome:
-    """A further measurement of final runs."""
-    values = PROBES.find(job.probe).measure(job.members)
+def measure_probe(job: Job, progress: Progress | None) -> Outcome:
+    """A further measurement of final runs; its progress is that of a run with as many steps as theirs."""
+
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(job.steps * done // max(total, 1), {})
+
+    values = PROBES.find(job.probe).measure(job.members, report)
     return Outcome(job.key, "done", metrics=values, params=job.params, code=code_fingerprint())
 
 

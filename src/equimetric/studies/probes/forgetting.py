@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equimetric.runs.rounds import evaluate_rounds
-from equimetric.studies.probes.probe import probe
+from equimetric.studies.probes.probe import Progress, probe
 
 __all__ = ["forgetting_probe"]
 
 
 @probe("forgetting", title="Classes that arrive in rounds", sweep="rounds")
-def forgetting_probe(folders: Sequence[Path]) -> dict[str, float]:
+def forgetting_probe(folders: Sequence[Path], progress: Progress) -> dict[str, float]:  # noqa: ARG001  (every probe takes it)
     """The metric on the test classes after each round, on the classes seen so far, forgetting, backward transfer."""
     rounds = evaluate_rounds(folders)
     values = {f"test {rounds.metric} after round {k}": value for k, value in enumerate(rounds.test, start=1)}

@@ -9,9 +9,12 @@ from typing import TypeAlias
 
 from equimetric.registry import Registry
 
-__all__ = ["PROBES", "Probe", "probe"]
+__all__ = ["PROBES", "Probe", "Progress", "probe"]
 
-Measure: TypeAlias = Callable[[Sequence[Path]], dict[str, float]]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the parts of a measurement that are done, and their number in all."""
+
+Measure: TypeAlias = Callable[[Sequence[Path], Progress], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Probe:
         name: name in a study's configuration.
         title: title of its table.
         version: raised whenever the same runs give other values.
-        measure: folders of runs → values by name.
+        measure: folders of runs, and what to call with its progress → values by name.
         sweep: the sweep whose runs are measured together; '' for a measurement of every run by itself.
     """
 
