@@ -5,6 +5,7 @@ import torch
 from equimetric.errors import EquimetricError
 from equimetric.evaluation import evaluate
 from equimetric.evaluation.engine.inputs import prepare_sets
+from equimetric.evaluation.families import METRICS
 
 EMBEDDINGS = torch.randn(6, 3, generator=torch.Generator().manual_seed(5))
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -65,12 +66,39 @@ def test_float_labels(labels):
         (LABELS.reshape(3, 2), r"labels have shape \(3, 2\); they must be one-dimensional, one per embedding$"),
         ("aabbcc", r"labels have shape \(\); they must be one-dimensional"),
         (LABELS[:5], "there are 6 embeddings but 5 labels; give exactly one label for each"),
-        ([7] * 6, r"all labels are the same class \(7\); .* at least two classes"),
         (torch.arange(6), "no query has a gallery item of its class"),
     ],
 )
 def test_labels_that_cannot_be_used(labels, message):
     fails(message, EMBEDDINGS, labels)
+
+
+def test_one_class_is_evaluated_where_the_metric_is_defined():
+    """It was an error whatever the metric; now a value, or an error that names the metrics without one."""
+    one_class = [7] * 6
+    names = [example for family in METRICS.values() for example in family.examples]
+    reasons = {}
+    for name in names:
+        try:
+            assert np.isfinite(evaluate(EMBEDDINGS, one_class, metrics=[name])[name])
+        except EquimetricError as error:
+            reasons[name.partition("@")[0]] = str(error)
+    assert all("class" in reason for reason in reasons.values())
+    undefined = set(reasons)
+    assert undefined == {
+        *("auc", "eer", "tar", "far", "frr", "threshold_gap", "fewshot", "fnir", "rank1", "open_auroc", "oscr"),
+        *("opis", "opis_far", "opis_frr", "opis_noise", "opis_far_noise", "opis_frr_noise"),
+        *("pi_inter", "pi_ratio", "pi_inter_euclidean", "pi_ratio_euclidean"),
+    }
+    assert set(evaluate(EMBEDDINGS, one_class).values()) == {1.0}
+    two_classes = evaluate(EMBEDDINGS, LABELS, metrics=["spectral_decay", "uniformity"])
+    assert evaluate(EMBEDDINGS, one_class, metrics=["spectral_decay", "uniformity"]) == pytest.approx(dict(two_classes))
+    fails(
+        r"all labels are the same class \(7\), and eer, opis are defined for two classes or more; leave them out",
+        EMBEDDINGS,
+        one_class,
+        metrics=["recall@1", "eer", "opis"],
+    )
 
 
 def with_rows(value, *rows):

@@ -18,6 +18,7 @@ from equimetric.evaluation.families import (
     Metric,
     check_metric_options,
     check_multi_label_metrics,
+    check_one_class_metrics,
     parse_metrics,
 )
 from equimetric.evaluation.metrics.rankings import NearestNeighbours
@@ -110,8 +111,11 @@ def evaluate(
         query_ids=query_ids,
         gallery_ids=gallery_ids,
         multi_label=True,
+        one_class=True,
         cohort=cohort,
     )
+    if len(sets.class_labels) == 1:
+        check_one_class_metrics(parsed, sets.class_labels[0])
     if isinstance(sets, MultiLabelSets):
         check_multi_label_metrics(parsed)
     if within_parents:

@@ -6,7 +6,7 @@ checked before anything is computed.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ __all__ = [
     "MetricFamily",
     "check_metric_options",
     "check_multi_label_metrics",
+    "check_one_class_metrics",
     "format_score",
     "list_metrics",
     "metric",
@@ -101,6 +102,7 @@ class MetricFamily:
     higher_is_better  whether the largest value is the best; False for rates of errors and for descriptions of a space
     macro       whether it is a mean over queries, or over pairs of a class, that `macro:` can average by class
     multi_label  whether it is defined for samples with several labels each
+    needs_negatives  whether it is not defined where all samples are of one class
     """
 
     name: str
@@ -117,6 +119,7 @@ class MetricFamily:
     higher_is_better: bool = True
     macro: bool = False
     multi_label: bool = False
+    needs_negatives: bool = False
 
     def read_parameters(self, match: re.Match[str]) -> dict[str, Any]:
         """The typed parameters of a name that the pattern matches."""
@@ -138,6 +141,7 @@ def metric(
     higher_is_better: bool = True,
     macro: bool = False,
     multi_label: bool = False,
+    needs_negatives: bool = False,
 ) -> Callable[[ScoreFunction], ScoreFunction]:
     """Register a score function as a metric family: see `MetricFamily`.
 
@@ -161,6 +165,7 @@ def metric(
             higher_is_better,
             macro,
             multi_label,
+            needs_negatives,
         )
         METRICS.add(name, family, module=score.__module__)
         return score
@@ -174,6 +179,17 @@ def parse_metrics(names: str | Iterable[str]) -> tuple[Metric, ...]:
     if not names:
         raise EquimetricError("metrics is empty; name at least one, or leave it out for the default")
     return tuple(Metric.parse(name) for name in dict.fromkeys(names))
+
+
+def check_one_class_metrics(metrics: Sequence[Metric], label: object) -> None:
+    """Raise an error that names the metrics that compare classes, where all samples are of the one with this label."""
+    undefined = [metric.name for metric in metrics if METRICS[metric.family].needs_negatives]
+    if undefined:
+        raise EquimetricError(
+            f"all labels are the same class ({label}), and {', '.join(undefined)} "
+            f"{'is' if len(undefined) == 1 else 'are'} defined for two classes or more; leave "
+            f"{'it' if len(undefined) == 1 else 'them'} out"
+        )
 
 
 def check_multi_label_metrics(metrics: Iterable[Metric]) -> None:

@@ -52,12 +52,14 @@ def prepare_sets(
     query_ids: LabelsLike | None = None,
     gallery_ids: LabelsLike | None = None,
     multi_label: bool = False,
+    one_class: bool = False,
     cohort: "Cohort | None" = None,
 ) -> LabelledSets:
     """Check both sets, bring them to one precision, device and geometry, and number the classes.
 
-    With `multi_label`, samples may have several labels each: see `label_sets`. With a cohort the sets hold extended
-    vectors, whose inner products are the normalised similarities: see `Cohort`.
+    With `multi_label`, samples may have several labels each: see `label_sets`; with `one_class` all may have the same
+    one. With a cohort the sets hold extended vectors, whose inner products are the normalised similarities: see
+    `Cohort`.
     """
     if cohort is not None:
         cohort.require_cosine(geometry)
@@ -85,7 +87,7 @@ def prepare_sets(
         custom_geometry=custom,
         **classes,
     )
-    sets.require_pairs()
+    sets.require_pairs(one_class=one_class)
     if cohort is None:
         return sets
     cohort.warn_if_narrow()

@@ -140,9 +140,9 @@ class LabelledSets:
         selected.require_pairs()
         return selected
 
-    def require_pairs(self) -> None:
-        """Raise an error where all labels are one class, or no query has an item of its class."""
-        if len(self.class_labels) == 1:
+    def require_pairs(self, *, one_class: bool = False) -> None:
+        """Raise an error where no query has an item of its class, or all labels are one class, unless they may be."""
+        if len(self.class_labels) == 1 and not one_class:
             raise EquimetricError(
                 f"all labels are the same class ({self.class_labels[0]}); embeddings can only be evaluated with "
                 "at least two classes"

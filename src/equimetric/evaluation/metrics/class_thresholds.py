@@ -205,6 +205,7 @@ PARAMETERS: dict[str, Callable[[str], Any]] = {"kind": str, "rate": lambda text:
 
 @metric(
     "threshold_gap@far=F",
+    needs_negatives=True,
     higher_is_better=False,
     pattern=rf"threshold_gap@(?P<kind>far|frr)=(?P<rate>{NUMBER})",
     parameters=PARAMETERS,

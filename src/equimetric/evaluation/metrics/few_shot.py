@@ -159,6 +159,7 @@ def _shares(classes: int, ways: int) -> Tensor:
 
 @metric(
     "fewshot@NxK",
+    needs_negatives=True,
     pattern=r"fewshot@(?P<ways>[2-9]|[1-9][0-9]+)x(?P<shots>[1-9][0-9]*)",
     parameters={"ways": int, "shots": int},
     examples=("fewshot@5x1",),

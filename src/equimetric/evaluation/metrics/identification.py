@@ -99,6 +99,7 @@ DECLARATION: dict[str, Any] = {
 
 @metric(
     "fnir@fpir=F",
+    needs_negatives=True,
     pattern=rf"fnir@fpir=(?P<fpir>{NUMBER})",
     examples=("fnir@fpir=1e-2",),
     higher_is_better=False,
@@ -110,7 +111,13 @@ def _fnir(metric: Metric, evidence: Evidence) -> Score:
     return Score(value, per_class=per_class, details=(point,))
 
 
-@metric("rank1@fpir=F", pattern=rf"rank1@fpir=(?P<fpir>{NUMBER})", examples=("rank1@fpir=1e-2",), **DECLARATION)
+@metric(
+    "rank1@fpir=F",
+    needs_negatives=True,
+    pattern=rf"rank1@fpir=(?P<fpir>{NUMBER})",
+    examples=("rank1@fpir=1e-2",),
+    **DECLARATION,
+)
 def _rank1(metric: Metric, evidence: Evidence) -> Score:
     """Open-set rank-1 rate: mated probes that are found and named where at most F of the strangers are accepted."""
     value, per_class, point = _point(metric, evidence)

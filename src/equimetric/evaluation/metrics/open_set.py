@@ -81,14 +81,14 @@ def _scores(evidence: Evidence) -> IdentificationScores:
     return evidence.compute_once("identification scores", lambda: evidence[GallerySearch].all_scores)
 
 
-@metric("open_auroc", examples=("open_auroc",), **DECLARATION)
+@metric("open_auroc", needs_negatives=True, examples=("open_auroc",), **DECLARATION)
 def _open_auroc(metric: Metric, evidence: Evidence) -> Score:
     """AUROC of known against unknown classes: a stranger's nearest entry is farther than a known probe's."""
     scores = _scores(evidence)
     return _score(metric, evidence, _share_beyond(scores, scores.distance[~scores.stranger, 0]), scores)
 
 
-@metric("oscr", examples=("oscr",), **DECLARATION)
+@metric("oscr", needs_negatives=True, examples=("oscr",), **DECLARATION)
 def _oscr(metric: Metric, evidence: Evidence) -> Score:
     """Area under the rate of known probes that are found and named against the share of strangers accepted.
 

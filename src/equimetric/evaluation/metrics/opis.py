@@ -119,6 +119,7 @@ def _resample_noise(metric: Metric, evaluation: Evaluation) -> ClassStatistic | 
 
 @metric(
     "opis@P%",
+    needs_negatives=True,
     higher_is_better=False,
     pattern=rf"opis{SHARE}",
     parameters=PARAMETERS,
@@ -141,6 +142,7 @@ def _opis(metric: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "opis_far@P%",
+    needs_negatives=True,
     higher_is_better=False,
     pattern=rf"opis_(?P<rate>far){SHARE}",
     parameters=PARAMETERS,
@@ -159,6 +161,7 @@ def _opis_far(metric: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "opis_frr@P%",
+    needs_negatives=True,
     higher_is_better=False,
     pattern=rf"opis_(?P<rate>frr){SHARE}",
     parameters=PARAMETERS,
@@ -177,6 +180,7 @@ def _opis_frr(metric: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "opis_noise",
+    needs_negatives=True,
     higher_is_better=False,
     pattern=r"opis(?:_(?P<rate>far|frr))?_noise",
     parameters=PARAMETERS,

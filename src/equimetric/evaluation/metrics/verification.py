@@ -173,7 +173,14 @@ def _resample_negative_pairs(metric: Metric, evaluation: Evaluation) -> ClassSta
     return mean_over_class_pairs(evaluation.score_per_class[metric.name], counts.class_negatives)
 
 
-@metric("auc", examples=("auc",), collectors=(PairDistances,), resample=_resample_curves(_area), multi_label=True)
+@metric(
+    "auc",
+    needs_negatives=True,
+    examples=("auc",),
+    collectors=(PairDistances,),
+    resample=_resample_curves(_area),
+    multi_label=True,
+)
 def _auc(_: Metric, evidence: Evidence) -> Score:
     """Area under the ROC curve: a negative pair is farther than a positive one."""
     return Score(area_under_roc(evidence[PairDistances]), details=(*_curves(evidence), _class_curves(evidence)))
@@ -181,6 +188,7 @@ def _auc(_: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "eer",
+    needs_negatives=True,
     higher_is_better=False,
     examples=("eer",),
     collectors=(PairDistances,),
@@ -195,6 +203,7 @@ def _eer(_: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "tar@far=F",
+    needs_negatives=True,
     pattern=rf"tar@far=(?P<far>{NUMBER})",
     parameters={"far": lambda text: check_rate(float(text))},
     examples=("tar@far=1e-3",),
@@ -214,6 +223,7 @@ def _tar(metric: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "far@distance=D",
+    needs_negatives=True,
     higher_is_better=False,
     pattern=rf"far@distance=(?P<distance>{NUMBER})",
     parameters={"distance": float},
@@ -233,6 +243,7 @@ def _far(metric: Metric, evidence: Evidence) -> Score:
 
 @metric(
     "frr@distance=D",
+    needs_negatives=True,
     higher_is_better=False,
     pattern=rf"frr@distance=(?P<distance>{NUMBER})",
     parameters={"distance": float},
