@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         evaluate_trials,
         threshold_consistency,
     )
-    from equimetric.explain import pair_weights
+    from equimetric.explain import GradientEquivalence, gradient_equivalent, pair_weights
     from equimetric.fitting import fit_model
     from equimetric.gallery import Gallery
     from equimetric.geometry import GEOMETRIES, Geometry
@@ -78,6 +78,7 @@ __all__ = [
     "Evaluation",
     "Gallery",
     "Geometry",
+    "GradientEquivalence",
     "MetricLearner",
     "Objective",
     "ObjectiveSum",
@@ -97,6 +98,7 @@ __all__ = [
     "export_run",
     "fit_model",
     "geometries",
+    "gradient_equivalent",
     "heads",
     "learners",
     "load",
@@ -129,6 +131,7 @@ _MODULES = {
     "Evaluation": "evaluation",
     "Gallery": "gallery",
     "Geometry": "geometry",
+    "GradientEquivalence": "explain",
     "MetricLearner": "estimators",
     "Objective": "objectives.objective",
     "ObjectiveSum": "objectives.objective",
@@ -147,6 +150,7 @@ _MODULES = {
     "evaluate_trials": "evaluation",
     "export_run": "deployment.export",
     "geometries": "constructors.geometries",
+    "gradient_equivalent": "explain",
     "heads": "constructors.heads",
     "learners": "constructors.learners",
     "fit_model": "fitting",

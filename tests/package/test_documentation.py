@@ -134,3 +134,39 @@ def test_the_demo_study_is_part_of_the_package():
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
 def test_the_examples_are_valid_configurations(file):
     assert load_config(file, RunConfig).method in recipes()
+
+
+def test_the_figures_beside_the_advice_of_a_paper_are_those_of_the_studies_they_name():
+    page = ROOT / "docs" / "understand" / "mining.md"
+    rows = [line.split("|")[2:4] for line in page.read_text(encoding="utf-8").splitlines() if "../../results/" in line]
+    assert len(rows) == 9
+    for finding, study in rows:
+        files = re.findall(r"\((\.\./\.\./results/[^)]+)\)", study)
+        texts = " ".join((page.parent / file).read_text(encoding="utf-8") for file in files)
+        figures = re.findall(r"\b\d+\.\d\b", finding)
+        assert figures, finding
+        assert [figure for figure in figures if figure not in texts] == [], finding
+
+
+def test_methods_of_advice_have_the_figures_of_their_rows():
+    """The rows of the tables that the page quotes, by name: a figure of another row would be found in the text, too."""
+    defaults = (ROOT / "results" / "defaults" / "README.md").read_text(encoding="utf-8").split("\n## ")
+    sections = {text.partition("\n")[0]: text for text in defaults}
+    quoted = {
+        "grocery81, frozen EfficientNet-Lite0": {
+            "angular": "51.1", "angular_npairs_combo": "51.0", "ranked_list": "51.9", "prototypical": "48.4",
+        },
+        "glyphs, small CNN from scratch": {
+            "triplet_batch_hard": "68.3", "triplet_semihard": "68.1", "triplet": "67.2", "angular": "68.6",
+            "angular_npairs_combo": "63.0", "ranked_list": "67.4", "prototypical": "58.2", "contrastive": "70.0",
+            "normalized_softmax": "62.2",
+        },
+        "Omniglot, small CNN from scratch": {
+            "triplet_batch_hard": "36.9", "triplet_semihard": "37.0", "triplet": "39.9",
+        },
+    }  # fmt: skip
+    page = (ROOT / "docs" / "understand" / "mining.md").read_text(encoding="utf-8")
+    for title, rows in quoted.items():
+        for method, figure in rows.items():
+            assert re.search(rf"^\| {method} \| \d+ \| {re.escape(figure)} \|", sections[title], re.MULTILINE), method
+            assert figure in page

@@ -1,7 +1,10 @@
 """`equimetric explain`."""
 
 import importlib
+import json
+import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,16 +13,20 @@ import typer
 
 from equimetric.cli.catalogue import complete, list_methods
 from equimetric.cli.command import EVALUATE, OUT, command
-from equimetric.cli.console import show_path
+from equimetric.cli.console import show, show_path
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from equimetric.explain.unified_view import WeightPanel
     from equimetric.objectives import Objective, ObjectiveSum
 
 __all__ = ["explain_command"]
 
 FORMATS = (".png", ".svg", ".pdf")
+SIZES = {"classes": 2, "dim": 64, "images": 1}
+"""What a figure is drawn with."""
 
 
 @command(
@@ -32,6 +39,8 @@ FORMATS = (".png", ".svg", ".pdf")
     equimetric explain circle --out weights.png        Figure 1, with this beside it
     equimetric explain triplet margin=0.2 arcface --only      these two alone
     equimetric explain my_package.losses:my_loss
+    equimetric explain raw --against multi_similarity         whether they have the same gradients
+    equimetric explain triplet --against "triplet margin=0.2" --embeddings test.npz
     """,
 )
 def explain_command(
@@ -48,18 +57,37 @@ def explain_command(
     companions: Annotated[
         str, typer.Option(help="Cosines of the anchor's other pairs of the same kind, beside Figure 1.")
     ] = "0.2,0.5,0.8",
-    against: Annotated[
+    opposite: Annotated[
         str, typer.Option(help="Cosines of the anchor's pairs of the other kind, beside Figure 1.")
     ] = "0.5",
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Draw nothing; say whether the method is gradient equivalent to this one, given with its options in "
+            "quotes.",
+            autocompletion=complete(list_methods),
+        ),
+    ] = None,
+    embeddings: Annotated[
+        Path | None,
+        typer.Option(help="Batch for --against: a file of embeddings and labels; random batches by default."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --against: print one JSON object.")] = False,
 ) -> None:
     """Draw the weight that a loss gives to a pair, against the similarity of the pair.
 
     A pair-based loss acts through one weight per pair: which pairs it pulls together or pushes apart, and how hard.
-    Each curve moves one pair of an anchor and keeps its other pairs fixed.
+    Each curve moves one pair of an anchor and keeps its other pairs fixed. --against compares gradients instead: two
+    methods with the same gradients on a batch train every network alike on it.
     """
+    if against is not None:
+        compare_gradients(methods or [], against, embeddings, as_json=as_json)
+        return
+    if embeddings is not None or as_json:
+        raise EquimetricError("--embeddings and --json belong to --against; add it")
     if out.suffix.lower() not in FORMATS:
         raise EquimetricError(f"a figure is written as {' or '.join(FORMATS)}, not as {out.suffix or out.name!r}")
-    same_side, other_side = parse_cosines(companions), parse_cosines(against)
+    same_side, other_side = parse_cosines(companions), parse_cosines(opposite)
     from equimetric.explain import draw_weights, unified_view_curves, weight_curves
     from equimetric.explain.unified_view import FIGURE_PANELS, panel_curves
 
@@ -79,6 +107,49 @@ def explain_command(
         curve = weight_curves(loss, same_side=same_side, other_side=other_side)
         curves.append(replace(curve, name=" ".join([curve.name, *option_texts])))
     show_path("Figure", draw_weights(curves, out))
+
+
+def compare_gradients(methods: list[str], against: str, file: Path | None, *, as_json: bool) -> None:
+    """Say whether two methods are gradient equivalent, on random batches or on that of a file."""
+    named, other = split_options(methods), split_options(shlex.split(against))
+    if len(named) != 1 or len(other) != 1:
+        raise EquimetricError("--against compares two methods; write for example: explain raw --against binomial")
+    from equimetric.explain import gradient_equivalent
+
+    batches = None if file is None else [read_batch(file)]
+    sizes = {"classes": 8, "dim": 16, "images": 32}
+    if batches is not None:
+        points, labels = batches[0]
+        sizes = {"classes": int(labels.max()) + 1, "dim": points.shape[1], "images": len(points)}
+    first, second = (find_seeded(name, parse_options(texts), sizes) for (name, texts) in (*named, *other))
+    found = replace(
+        gradient_equivalent(first, second, batches), first=" ".join([named[0][0], *named[0][1]]), second=against
+    )
+    if as_json:
+        typer.echo(json.dumps(found.to_dict()))
+    else:
+        show(str(found))
+
+
+def read_batch(file: Path) -> "tuple[Tensor, Tensor]":
+    """The embeddings of a file, and their labels as class ids."""
+    import numpy as np
+    import torch
+
+    from equimetric.evaluation.files import read_embeddings
+
+    arrays = read_embeddings(file)
+    _, ids = np.unique(arrays["labels"], return_inverse=True)
+    return torch.as_tensor(arrays["embeddings"]).double(), torch.as_tensor(ids)
+
+
+def find_seeded(name: str, options: dict[str, Any], sizes: dict[str, int]) -> "Objective | ObjectiveSum":
+    """The objective, whose proxies are the same every time."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return find_objective(name, options, sizes)
 
 
 def split_options(arguments: list[str]) -> list[tuple[str, list[str]]]:
@@ -134,13 +205,13 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
     return parse_overrides([f"--{text}" for text in texts])
 
 
-def find_objective(name: str, options: dict[str, Any]) -> "Objective | ObjectiveSum":
+def find_objective(name: str, options: dict[str, Any], sizes: Mapping[str, int] = SIZES) -> "Objective | ObjectiveSum":
     """A method of the catalogue, or a user's own loss, with options."""
     from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
     from equimetric.objectives.composition import objective
 
     if ":" not in name:
-        return build_objective(name, options, Context(classes=2, dim=64, images=1))
+        return build_objective(name, options, Context(**sizes))
     target = import_object(name)
     if isinstance(target, Objective | ObjectiveSum):
         if options:

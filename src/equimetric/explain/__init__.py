@@ -6,7 +6,18 @@ also for a user's own loss. May import `objectives` and `evaluation`; matplotlib
 
 from equimetric.explain.curves import WeightCurves, weight_curves
 from equimetric.explain.drawing import draw_weights
+from equimetric.explain.equivalence import BatchComparison, GradientEquivalence, example_batches, gradient_equivalent
 from equimetric.explain.unified_view import unified_view_curves
 from equimetric.explain.weights import pair_weights
 
-__all__ = ["WeightCurves", "draw_weights", "pair_weights", "unified_view_curves", "weight_curves"]
+__all__ = [
+    "BatchComparison",
+    "GradientEquivalence",
+    "WeightCurves",
+    "draw_weights",
+    "example_batches",
+    "gradient_equivalent",
+    "pair_weights",
+    "unified_view_curves",
+    "weight_curves",
+]
