@@ -56,8 +56,8 @@ AMBIGUOUS_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def simplify(name: str) -> str:
-    """Letters and digits alone, in lower case: "NT-Xent" and "nt_xent" are one name."""
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
+    """Letters and digits alone, in lower case: "NT-Xent" and "nt_xent" are one name, as "NCA++" and "nca_plus_plus"."""
+    return "".join(letter for letter in name.casefold().replace("++", "plusplus") if letter.isalnum())
 
 
 _TRANSLATIONS = {simplify(foreign_name): valid_name for foreign_name, valid_name in AMBIGUOUS_NAMES.items()}

@@ -11,6 +11,7 @@ from equimetric.components import LOSSES, REFERENCES, SELECTIONS
 from equimetric.configuration import load_config
 from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.objectives.recipes import recipes
+from equimetric.objectives.unknown_method import method_names_elsewhere
 from equimetric.other_names import AMBIGUOUS_NAMES, simplify, translate_name
 from equimetric.runs.configuration import RunConfig
 
@@ -50,12 +51,14 @@ LOSSES_ELSEWHERE = {
 PAPERS = {
     "infonce": "ntxent",
     "InfoNCE": "ntxent",
+    "info_nce": "ntxent",
     "info_nce_loss": "ntxent",
     "NT-Xent": "ntxent",
     "AM-Softmax": "cosface",
     "A-Softmax": "sphereface",
     "FaceNet": "triplet_facenet",
     "Proxy-NCA": "proxy_nca",
+    "ProxyNCA++": "proxy_nca_plus_plus",
     "CrossEntropyLoss": "softmax",
     "N. Softmax": "normalized_softmax",
     "triplet loss": "triplet",
@@ -198,6 +201,34 @@ def test_distance_is_called_geometry_by_every_method(method):
 def test_a_misspelt_name_of_ours_is_not_taken_for_another():
     assert did_you_mean("margn", ["margin", "margin_rad"]) == "did you mean 'margin'?"
     assert did_you_mean("Margin", ["margin", "margin_rad"]) == "did you mean 'margin'?"
+
+
+def names_elsewhere():
+    """Every name of the tables: where it is looked up as an attribute, the name, and what it leads to."""
+    rows = [(em.losses, theirs, name) for name, names in method_names_elsewhere(recipes()).items() for theirs in names]
+    for namespace, registry in ((em.selections, SELECTIONS), (em.references, REFERENCES), (em.batches, BATCHES)):
+        rows += [(namespace, theirs, name) for name, names in registry.known_as.items() for theirs in names]
+    return rows
+
+
+@pytest.mark.parametrize(("namespace", "theirs", "name"), names_elsewhere())
+def test_every_name_elsewhere_is_suggested_by_constructors_too(namespace, theirs, name):
+    """As `em.losses.InfoNCE`: `em.objective` knew the names, attributes were compared by letters alone."""
+    if hasattr(namespace, theirs):
+        return  # the title of a method may be its name
+    with pytest.raises(AttributeError) as error:
+        getattr(namespace, theirs)
+    ending = str(error.value).partition("; ")[2]
+    assert repr(name) in ending
+    assert ending.startswith(("it is called ", "did you mean "))
+
+
+@pytest.mark.parametrize("spelling", ["info_nce", "infonce", "InfoNCE", "info-nce", "InfoNCELoss"])
+def test_info_nce_is_ntxent_wherever_it_is_written(spelling):
+    for lookup in (em.objective, lambda name: em.objective(f"{name}+tcm"), lambda name: em.objective(f"0.5*{name}")):
+        assert "it is called 'ntxent' here" in message(lookup, spelling)
+    with pytest.raises(AttributeError, match="it is called 'ntxent' here"):
+        getattr(em.losses, spelling)
 
 
 def test_no_name_elsewhere_is_one_of_ours():

@@ -14,6 +14,7 @@ from inspect import Parameter
 from typing import Any, get_type_hints
 
 from equimetric.errors import EquimetricError, did_you_mean, unnamed_option
+from equimetric.other_names import KnownAs
 
 __all__ = [
     "Kind",
@@ -46,6 +47,7 @@ class Kind:
         build: what a constructor does: `build(name, *arguments, **options)`.
         describe: name → docstring.
         room: the package of the same name, whose other public names the module exports, too.
+        known_as: lists the names that components have elsewhere.
 
     """
 
@@ -55,6 +57,7 @@ class Kind:
     build: Callable[..., Any]
     describe: Callable[[str], str]
     room: str | None = None
+    known_as: Callable[[], KnownAs] = dict
 
 
 def open_namespace(kind: Kind) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -70,7 +73,7 @@ def open_namespace(kind: Kind) -> tuple[Callable[[str], Any], Callable[[], list[
         room = None if kind.room is None else import_module(kind.room)
         if not name.startswith("__") and hasattr(room, name):
             return getattr(room, name)
-        advice = did_you_mean(name, kind.names())
+        advice = did_you_mean(name, kind.names(), kind.known_as())
         raise AttributeError(f"module 'equimetric.{kind.name}' has no attribute {name!r}; {advice}")
 
     def list_names() -> list[str]:

@@ -23,6 +23,7 @@ from equimetric.objectives import Objective, Recipe
 from equimetric.objectives.composition import objective
 from equimetric.objectives.part_names import GeometryName, ReferencesName, SelectionName
 from equimetric.objectives.recipes import recipes
+from equimetric.objectives.unknown_method import method_names_elsewhere
 from equimetric.option_values import RowReduction
 from equimetric.pairs import Pairs, Selected
 from equimetric.references.base import References
@@ -133,13 +134,22 @@ def component_signatures(registry: Any, returns: type) -> Callable[[str], list[S
     return lambda name: [Signature(tuple(required_first(options_of(registry[name].definition))), returns)]
 
 
-LOSS_FUNCTIONS = Kind("losses", recipes, objective_signatures, build_method, describe_method, room="equimetric.losses")
+LOSS_FUNCTIONS = Kind(
+    "losses",
+    recipes,
+    objective_signatures,
+    build_method,
+    describe_method,
+    room="equimetric.losses",
+    known_as=lambda: method_names_elsewhere(recipes()),
+)
 SELECTION_FUNCTIONS = Kind(
     "selections",
     lambda: SELECTIONS,
     component_signatures(SELECTIONS, nn.Module),
     lambda name, **options: SELECTIONS[name].build(options),
     lambda name: documentation(SELECTIONS[name].definition),
+    known_as=lambda: SELECTIONS.known_as,
 )
 REFERENCE_FUNCTIONS = Kind(
     "references",
@@ -148,6 +158,7 @@ REFERENCE_FUNCTIONS = Kind(
     lambda name, **options: REFERENCES[name].build(options),
     lambda name: documentation(REFERENCES[name].definition),
     room="equimetric.references",
+    known_as=lambda: REFERENCES.known_as,
 )
 GEOMETRY_FUNCTIONS = Kind(
     "geometries",

@@ -34,6 +34,7 @@ BATCH_FUNCTIONS = Kind(
     lambda name, *arguments, **options: BATCHES[name](*arguments, **options),
     lambda name: documentation(BATCHES[name]),
     room="equimetric.batches",
+    known_as=lambda: BATCHES.known_as,
 )
 LEARNER_FUNCTIONS = Kind(
     "learners",

@@ -1,5 +1,6 @@
 """The grammar of methods and options: "contrastive + 0.5*tcm", and names such as "triplet.selection.margin"."""
 
+import re
 from collections.abc import Mapping
 from math import isfinite, nan
 from typing import Any
@@ -16,7 +17,8 @@ __all__ = ["flatten_options", "parse_method", "route_to_terms"]
 def parse_method(method: str) -> list[tuple[float, Recipe]]:
     """The weighted terms of a method's name: 'multi_similarity', 'contrastive+tcm', 'contrastive + 0.5*tcm'."""
     terms = []
-    for term in method.split("+"):
+    # 'ProxyNCA++' is a name elsewhere.
+    for term in re.split(r"(?<!\+)\+(?!\+)", method):
         factor, _, name = term.rpartition("*")
         try:
             weight = float(factor) if factor.strip() else 1.0

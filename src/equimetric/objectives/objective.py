@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from equimetric.components import FunctionModule, Scheduled
 from equimetric.errors import EquimetricError, not_a_tensor
 from equimetric.geometry import Geometry
+from equimetric.objectives.batch_warnings import BatchWarnings
 from equimetric.objectives.foreign_calls import check_call
 from equimetric.objectives.weights import check_weight, weigh_samples
 from equimetric.ops.chunks import compute_chunked
@@ -164,6 +165,7 @@ class Objective(BaseObjective):
         self.class_weight = class_weight
         self.no_weights_reason = no_weights_reason
         self.reduction = reduction
+        self.batch_warnings = BatchWarnings()
         # A learned geometry is a part of the objective, with its parameters.
         self.measure = geometry.measure if isinstance(geometry.measure, nn.Module) else None
 
@@ -338,6 +340,8 @@ class Objective(BaseObjective):
             values = [self.compute_listed(pairs, triplets) for _, pairs in terms.weighted_pairs]
         value = terms.combine(values)
         self.references.after_loss(terms)
+        if self.geometry.name != "none":
+            self.batch_warnings.check(self.name, value, terms)
         return {self.name: value if value.requires_grad else attach_zero_grad(value, embeddings, *self.parameters())}
 
     def parts(self) -> list[tuple[float, Objective]]:

@@ -8,7 +8,7 @@ from equimetric.geometry import GEOMETRIES
 from equimetric.objectives.recipe import Recipe
 from equimetric.other_names import KnownAs, spellings, translate_name
 
-__all__ = ["unknown_method"]
+__all__ = ["method_names_elsewhere", "unknown_method"]
 
 REMEDIES = {
     "MultipleLosses": "add names up, as in 'contrastive+0.5*tcm'",
@@ -21,14 +21,19 @@ REMEDIES = {
 
 def unknown_method(name: str, recipes: Mapping[str, Recipe]) -> EquimetricError:
     """The error for a name that no method has."""
-    known_as = {
-        recipe.name: (recipe.title, *recipe.known_as, *(LOSSES[loss].known_as if loss in LOSSES else ()))
-        for loss, recipe in recipes.items()
-    }
+    known_as = method_names_elsewhere(recipes)
     remedy = REMEDIES.get(name) or name_part(name, translate_name(name, recipes, known_as))
     if remedy:
         return EquimetricError(f"there is no method {name!r}; {remedy}")
     return unknown_name("method", name, recipes, known_as)
+
+
+def method_names_elsewhere(recipes: Mapping[str, Recipe]) -> dict[str, tuple[str, ...]]:
+    """Method → its title, and its names in other libraries and papers."""
+    return {
+        recipe.name: (recipe.title, *recipe.known_as, *(LOSSES[loss].known_as if loss in LOSSES else ()))
+        for loss, recipe in recipes.items()
+    }
 
 
 def name_part(name: str, methods: list[str]) -> str:
