@@ -150,7 +150,7 @@ def verdict_figure(names: Mapping[str, Any]) -> str:
     drawn.append(f'<path class="axis" d="M{x(0)} 8V{bottom}M{left} {bottom}H{left + width}"/>')
     for place, one in enumerate(comparisons):
         y = 22 + row * place
-        low, middle, high = (100 * end for end in (one.simultaneous.low, one.simultaneous.mean, one.simultaneous.high))
+        low, middle, high = (100 * end for end in (one.low, one.interval.mean, one.high))
         kind = one.verdict.replace(" ", "-")
         drawn.append(
             f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{one.first} − {one.second}</text>'

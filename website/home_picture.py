@@ -18,7 +18,7 @@ STUDIES = {
     "frozen-reality-check": "photographs of groceries, frozen features",
     "glyphs-reality-check": "printed characters, from scratch",
 }
-COLOURS = {"better": "#00897b", "worse": "#e65100", "undecided": "#78909c"}
+COLOURS = {"better": "#00897b", "worse": "#e65100", "practically equal": "#3949ab", "undecided": "#78909c"}
 
 
 def read_rows(study: str) -> dict[str, dict[str, str]]:

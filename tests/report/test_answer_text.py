@@ -34,7 +34,7 @@ def measured(run, study_of):
 
 
 def sentences(study):
-    return answer(study, comparison_table(study), judge_study(study).pairs)
+    return answer(study, comparison_table(study), judge_study(study).methods)
 
 
 def test_one_best_method(measured):

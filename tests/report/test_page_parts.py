@@ -268,10 +268,11 @@ def test_lesser_metrics_are_folded():
     names = ("map@r", "recall@1", "opis", "opis@10%", "map@r plain", "nmi", "ami")
     folded = [heading(place, Column(name, True, 1))["secondary"] for place, name in enumerate(names)]
     assert folded == [False, False, False, True, True, True, True]
+    assert not heading(9, Column("recall@1", True, 1), judged=True)["secondary"]
 
 
 def test_small_differences_keep_their_order(judged_study):
-    (one, *_) = judge_study(judged_study).pairs.comparisons
+    (one, *_) = judge_study(judged_study).methods.comparisons
     column = Column("opis", percent=False, decimals=6)
     shown = [
         describe_comparison(replace(one, interval=replace(one.interval, mean=mean)), column)["difference"]

@@ -113,7 +113,7 @@ def test_one_minus_everywhere_but_in_csv(judged_study, closely_known):
             for cell in (cell for row in table.rows for cell in row.cells):
                 assert not cell.text.startswith("-"), cell
     table = comparison_table(judged_study)
-    texts = [table.verdict_text(row) for row in table.rows]
+    texts = [table.verdict_text(row, table.columns[0], table.baseline) for row in table.rows]
     assert any("worse −" in text for text in texts)
     assert not any("-" in text for text in texts)
     assert "difference" in to_csv(table)

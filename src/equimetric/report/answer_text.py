@@ -140,8 +140,8 @@ def baseline_sentence(study: StudyRecord, scores: Mapping[str, str], trained: Se
     best = max(baselines, key=means.__getitem__)
     label = f"{best} ({scores[best]}), which is not trained"
     methods = [name for name in trained if name in means]
-    judged = judge_study(study).against(best)
-    if judged is None:
+    judged = judge_study(study).rows
+    if judged is None or best not in judged.rows:
         below = [name for name in methods if means[name] <= means[best]]
         if below:
             return [f"The mean of {join_names(below)} does not exceed that of {label}."]

@@ -40,7 +40,7 @@ def draw_intervals(study: StudyRecord, table: ComparisonTable) -> Any:
             continue
         mean, half = cell.mean * column.scale, known_half_width(cell) * column.scale
         name = one_line(row.label)
-        place = {"row": name, "kind": "best" if row.emphasis else row.kind}
+        place = {"row": name, "kind": "best" if column.metric in row.emphasis else row.kind}
         rows.append(
             {
                 **place,

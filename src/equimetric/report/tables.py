@@ -4,27 +4,23 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
 from equimetric.escaping import csv_text, latex_text, markdown_text, one_line, printable
-from equimetric.report.table_data import PlainTable, TableCell, TableColumn, TableRow
+from equimetric.report.table_data import Emphasis, PlainTable, TableCell, TableColumn, TableRow
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
-    from equimetric.studies.statistics import Interval, TwoWayInterval
+    from equimetric.studies.statistics import Interval, RowComparison, TwoWayInterval
     from equimetric.studies.table import ComparisonTable, Row
 
 __all__ = ["TABLE_FORMATS", "plain_table", "print_table", "to_csv", "to_frame", "to_json", "to_latex", "to_markdown"]
 
 # Width of a terminal column beyond its text.
 _PADDING = 3
-
-FIRST_METRIC = 2
-"""The column behind method and runs."""
 
 _TERMINAL = {"": "", "bold": "bold", "tied": "underline"}
 _MARKDOWN = {"": "{}", "bold": "**{}**", "tied": "*{}*"}
@@ -47,25 +43,23 @@ _LATEX_WRAP, _LATEX_NOTE_WRAP = 33, 80
 def plain_table(table: "ComparisonTable") -> PlainTable:
     """The table of a study as plain data; programs read stored units in full precision."""
     method, runs, *_, time, size = table.headings
-    verdicts = table.headings[2 + len(table.columns) : -2]
-    columns = (
-        TableColumn(method, is_text=True),
-        TableColumn(runs),
-        *(TableColumn(column.metric, "%" if column.percent else "") for column in table.columns),
-        *(TableColumn(name, is_text=True) for name in verdicts),
-        TableColumn(time),
-        TableColumn(size),
-    )
+    columns = [TableColumn(method, is_text=True), TableColumn(runs)]
+    for place, column in enumerate(table.columns):
+        columns.append(TableColumn(column.metric, "%" if column.percent else ""))
+        verdicts = table.verdict_columns(column)
+        columns += [TableColumn(heading, is_text=True) for heading, _ in verdicts]
+        columns += [TableColumn("group" if place == 0 else f"{column.metric} group", is_text=True)] if verdicts else []
+    columns += [TableColumn(time), TableColumn(size)]
     rows = (TableRow(_cells(table, row), row.kind) for row in table.rows)
-    return PlainTable(table.title, columns, tuple(rows), table.footnotes)
+    return PlainTable(table.title, tuple(columns), tuple(rows), table.footnotes)
 
 
 def _cells(table: "ComparisonTable", row: "Row") -> tuple[TableCell, ...]:
-    """The cells of a study's row; that of the first metric is emphasised where the verdicts allow it."""
-    cells = list(map(TableCell, table.texts(row), _row_data(table, row)))
-    if len(cells) > FIRST_METRIC:
-        cells[FIRST_METRIC] = replace(cells[FIRST_METRIC], emphasis=row.emphasis)
-    return tuple(cells)
+    """The cells of a study's row; those of judged metrics are emphasised where the verdicts allow it."""
+    return tuple(
+        TableCell(text, data, emphasis)
+        for text, (data, emphasis) in zip(table.texts(row), _row_data(table, row), strict=True)
+    )
 
 
 def print_table(table: "PlainTable | ComparisonTable", console: "Console | None" = None) -> None:
@@ -225,16 +219,24 @@ def _plain(table: "PlainTable | ComparisonTable") -> PlainTable:
     return table if isinstance(table, PlainTable) else plain_table(table)
 
 
-def _row_data(table: "ComparisonTable", row: "Row") -> list[dict[str, Any]]:
-    """The fields of each cell of a study's row."""
-    return [
-        {"method": row.method, "kind": row.kind},
-        {"done": row.done, "failed": row.failed},
-        *(_interval_data(column.metric, cell) for column, cell in zip(table.columns, row.cells, strict=True)),
-        *(_verdict_data(row) if table.baseline else ()),
-        {"seconds": row.seconds},
-        {"parameters": row.parameters},
+def _row_data(table: "ComparisonTable", row: "Row") -> list[tuple[dict[str, Any], Emphasis]]:
+    """The fields and the emphasis of each cell of a study's row."""
+    cells: list[tuple[dict[str, Any], Emphasis]] = [
+        ({"method": row.method, "kind": row.kind}, ""),
+        ({"done": row.done, "failed": row.failed}, ""),
     ]
+    for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
+        metric = column.metric
+        cells.append((_interval_data(metric, cell), row.emphasis.get(metric, "")))
+        # Fields of the first metric, and of the study's own baseline, have short names.
+        prefix = "" if place == 0 else f"{metric}_"
+        verdicts = table.verdict_columns(column)
+        for _, reference in verdicts:
+            name = prefix if reference == table.baseline else f"{prefix}{reference}_"
+            cells.append((_verdict_data(row.verdicts.get((metric, reference)), name), ""))
+        if verdicts:
+            cells.append(({f"{prefix}group": row.groups.get(metric, "")}, ""))
+    return [*cells, ({"seconds": row.seconds}, ""), ({"parameters": row.parameters}, "")]
 
 
 def _interval_data(metric: str, cell: "Interval | TwoWayInterval | None") -> dict[str, Any]:
@@ -251,20 +253,13 @@ def _interval_data(metric: str, cell: "Interval | TwoWayInterval | None") -> dic
     }
 
 
-def _verdict_data(row: "Row") -> list[dict[str, Any]]:
-    """The verdict with its difference, interval and p; the letters."""
-    comparison = row.verdict
-    fields: dict[str, Any] = dict.fromkeys(("verdict", "difference", "difference_low", "difference_high", "p"))
-    if comparison is not None:
-        values = (
-            comparison.verdict,
-            comparison.interval.mean,
-            comparison.simultaneous.low,
-            comparison.simultaneous.high,
-            comparison.adjusted_p,
-        )
-        fields = dict(zip(fields, values, strict=True))
-    return [fields, {"group": row.group}]
+def _verdict_data(comparison: "RowComparison | None", prefix: str) -> dict[str, Any]:
+    """The verdict with its difference and joint ends."""
+    names = [f"{prefix}{name}" for name in ("verdict", "difference", "difference_low", "difference_high")]
+    if comparison is None:
+        return dict.fromkeys(names)
+    ends = (end if isfinite(end) else None for end in (comparison.low, comparison.high))
+    return dict(zip(names, (comparison.verdict, comparison.interval.mean, *ends), strict=True))
 
 
 def _blocks(widths: list[int], available: int) -> list[list[int]]:

@@ -21,6 +21,7 @@ from equimetric.studies.statistics import (
     TwoWayInterval,
     average_folds,
     compare_rows,
+    count_comparisons,
     t_interval,
     two_way_interval,
 )
@@ -34,37 +35,70 @@ MEAN_TOLERANCE = 1e-6
 
 
 class Judgement:
-    """Verdicts on the rows of a study by one metric; None where a single row, or no scores of classes, allow none.
+    """All verdicts of one table: every row against every other, by every metric that is judged.
 
-    `rows` are the runs of each row, by default the study's own.
+    They are one family of statements, which hold together; whatever a table, a page or a figure says of differences
+    comes from here. `rows` are the runs of each row, by default the study's own.
     """
 
-    def __init__(self, study: StudyRecord, metric: str, rows: Mapping[str, Sequence[RunRecord]] | None = None) -> None:
+    def __init__(self, study: StudyRecord, rows: Mapping[str, Sequence[RunRecord]] | None = None) -> None:
         self.study = study
-        self.metric = metric
+        self.metric = study.primary_metric
         runs_by_row = rows if rows is not None else {row: study.runs_of(row, "done") for row in study.methods}
-        scores = {row: score_rows(runs, metric) for row, runs in runs_by_row.items()}
-        self.scores = {row: row_scores for row, row_scores in scores.items() if row_scores is not None}
-        self.trained = [row for row in self.scores if study.kind_of(row) == "trained"]
+        self._scores = {metric: scores_of_rows(runs_by_row, metric) for metric in judged_metrics(study)}
+        self.trained = [row for row in runs_by_row if study.kind_of(row) == "trained"]
 
     @property
-    def equivalence_margin(self) -> float:
-        """Differences that do not matter, in the metric's own unit."""
-        return self.study.statistics.equivalence / 100
+    def scores(self) -> Mapping[str, ClassScores]:
+        """Row → its scores of classes by the primary metric."""
+        return self._scores[self.metric]
+
+    def scores_by(self, metric: str) -> Mapping[str, ClassScores]:
+        """Row → its scores of classes by a metric that is judged."""
+        return self._scores[metric]
 
     @cached_property
-    def pairs(self) -> RowComparisons | None:
-        """Every trained row against every other."""
-        return self._compare({row: self.scores[row] for row in self.trained}, None)
+    def comparisons(self) -> Mapping[str, RowComparisons]:
+        """Metric → all pairs of rows; without metrics by which no two rows can be compared."""
+        by_metric = {metric: rows for metric, rows in self._scores.items() if are_comparable(rows)}
+        count = sum(map(count_comparisons, by_metric.values()))
+        return {
+            metric: compare_rows(
+                rows,
+                equivalence_margin=self.study.statistics.equivalence / 100,
+                estimand=ESTIMANDS[self.study.statistics.estimand],
+                confidence=self.study.statistics.confidence,
+                higher_is_better=higher_is_better(metric),
+                alike=self.trained,
+                comparisons=count,
+            )
+            for metric, rows in by_metric.items()
+        }
+
+    @property
+    def rows(self) -> RowComparisons | None:
+        """All pairs of rows by the primary metric; None where there are none."""
+        return self.comparisons.get(self.metric)
 
     @cached_property
-    def against_baseline(self) -> RowComparisons | None:
-        """Every row against the one that the study compares with."""
-        return None if self.baseline is None else self.against(self.baseline)
+    def methods(self) -> RowComparisons | None:
+        """The pairs of trained rows alone; None where there are none."""
+        return self.methods_by(self.metric)
 
-    def against(self, row: str) -> RowComparisons | None:
-        """Every row against one of them; None where that has no scores of classes."""
-        return self._compare(self.scores, row) if row in self.scores else None
+    def methods_by(self, metric: str) -> RowComparisons | None:
+        """The pairs of trained rows by another metric."""
+        found = self.comparisons.get(metric)
+        among = None if found is None else found.among(self.trained)
+        return among if among is not None and among.comparisons else None
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The rows that every table compares with: the study's baseline, and the best row that is not trained."""
+        if self.rows is None or self.baseline is None:
+            return ()
+        known = (row for row, interval in self.rows.rows.items() if not interval.seeds_unknown)
+        untrained = [row for row in known if row not in self.trained]
+        return tuple(dict.fromkeys([self.baseline, *untrained[:1]]))
 
     @property
     def baseline(self) -> str | None:
@@ -72,26 +106,31 @@ class Judgement:
         explicit = self.study.statistics.baseline
         if explicit in self.scores:
             return explicit
-        trained = [row for row in self.study.methods if row in self.trained]
+        trained = [row for row in self.study.methods if row in self.trained and row in self.scores]
         return trained[0] if trained else None
 
-    def _compare(self, rows: Mapping[str, ClassScores], baseline: str | None) -> RowComparisons | None:
-        if len(rows) < 2 or len({scores.classes for scores in rows.values()}) > 1:
-            return None
-        return compare_rows(
-            rows,
-            baseline=baseline,
-            equivalence_margin=self.equivalence_margin,
-            estimand=ESTIMANDS[self.study.statistics.estimand],
-            confidence=self.study.statistics.confidence,
-            higher_is_better=higher_is_better(self.metric),
-        )
+
+def judged_metrics(study: StudyRecord) -> tuple[str, ...]:
+    """The primary metric, and Recall@1 where it is in the table."""
+    also = ["recall@1"] if not study.table_metrics or "recall@1" in study.table_metrics else []
+    return tuple(dict.fromkeys([study.primary_metric, *also]))
+
+
+def scores_of_rows(runs: Mapping[str, Sequence[RunRecord]], metric: str) -> dict[str, ClassScores]:
+    """Row → its scores of classes, where it has them."""
+    scores = {row: score_rows(row_runs, metric) for row, row_runs in runs.items()}
+    return {row: row_scores for row, row_scores in scores.items() if row_scores is not None}
+
+
+def are_comparable(rows: Mapping[str, ClassScores]) -> bool:
+    """Whether there are two rows, all with the same classes."""
+    return len(rows) > 1 and len({scores.classes for scores in rows.values()}) == 1
 
 
 @lru_cache(maxsize=2)
 def judge_study(study: StudyRecord) -> Judgement:
-    """The verdicts on the study's own rows by its primary metric, computed once."""
-    return Judgement(study, study.primary_metric)
+    """The verdicts on the study's own rows, computed once."""
+    return Judgement(study)
 
 
 def score_rows(runs: Sequence[RunRecord], metric: str) -> ClassScores | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import floor, isnan, log10
 from statistics import median
@@ -40,6 +40,13 @@ class Column:
         """A value of this metric in the column's unit and precision."""
         return f"{value * self.scale:.{self.decimals}f}".replace("-", "−")
 
+    def verdict_text(self, comparison: RowComparison) -> str:
+        """'better +1.2': the verdict on the first row, and the difference."""
+        verdict = "equal" if comparison.verdict == "practically equal" else comparison.verdict
+        # Adding zero turns a rounded -0.0 into 0.0.
+        difference = round(comparison.interval.mean * self.scale, self.decimals) + 0.0
+        return f"{verdict} {difference:+.{self.decimals}f}".replace("-", "−")
+
     @property
     def scale(self) -> float:
         """Factor from stored to displayed values."""
@@ -52,9 +59,10 @@ class Row:
 
     Attributes:
         seeds, folds: repetitions, and models of each.
-        group: letters by the first column; rows that share one cannot be told apart.
-        verdict: on the row against the study's baseline, by the first column.
-        emphasis: 'bold' for the one row that is better than all others, 'tied' for those among which the best is.
+        groups: letters by metric; rows that share one cannot be told apart.
+        verdicts: on the row, by metric and by the row that it is compared with.
+        emphasis: by metric, 'bold' for the trained row that is better than all others, 'tied' for those among which
+            the best trained row is.
     """
 
     method: str
@@ -66,9 +74,9 @@ class Row:
     parameters: int | None
     seeds: int = 1
     folds: int = 1
-    group: str = ""
-    verdict: RowComparison | None = None
-    emphasis: Literal["", "bold", "tied"] = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Mapping[tuple[str, str], RowComparison] = field(default_factory=dict)
+    emphasis: Mapping[str, Literal["bold", "tied"]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -104,35 +112,58 @@ class ComparisonTable:
     """Baselines, then trained methods, each by descending primary metric, which is the first column.
 
     Attributes:
-        baseline: the row that verdicts compare with; None without verdicts.
+        references: the rows that verdicts compare with; none without verdicts.
+        judged: the metrics that verdicts are by.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     footnotes: tuple[str, ...]
-    baseline: str | None = None
+    references: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> str | None:
+        """The row that verdicts compare with first; None without verdicts."""
+        return next(iter(self.references), None)
 
     @property
     def headings(self) -> tuple[str, ...]:
         """The heading line of the text formats."""
-        verdicts = (f"vs {self.baseline}", "group") if self.baseline else ()
-        return ("method", "runs", *(column.heading for column in self.columns), *verdicts, "time per run", "parameters")
+        return tuple(heading for headings, _ in self._parts(None) for heading in headings)
 
     def texts(self, row: Row) -> tuple[str, ...]:
         """The line of one method in the text formats, unescaped."""
-        cells = (self._cell_text(column, cell, row) for column, cell in zip(self.columns, row.cells, strict=True))
-        verdicts = (self.verdict_text(row), row.group or _MISSING) if self.baseline else ()
-        return (row.label, row.runs, *cells, *verdicts, row.duration, row.size)
+        return tuple(text for _, texts in self._parts(row) for text in texts)
 
-    def verdict_text(self, row: Row) -> str:
-        """'better +1.2', 'worse −0.8', 'equal +0.1', 'undecided +0.4' in the unit of the first column."""
-        if row.verdict is None:
-            return _MISSING
-        column = self.columns[0]
-        verdict = "equal" if row.verdict.verdict == "practically equal" else row.verdict.verdict
-        difference = f"{row.verdict.interval.mean * column.scale:+.{column.decimals}f}"
-        return f"{verdict} {difference}".replace("-", "−")
+    def verdict_columns(self, column: Column) -> list[tuple[str, str]]:
+        """Heading and reference of the verdicts that follow a metric."""
+        if column.metric not in self.judged:
+            return []
+        prefix = "" if column is self.columns[0] else f"{column.metric} "
+        return [(f"{prefix}vs {reference}", reference) for reference in self.references]
+
+    def verdict_text(self, row: Row, column: Column, reference: str) -> str:
+        """'better +1.2', 'worse −0.8', 'equal +0.1', 'undecided +0.4' in the unit of the column."""
+        found = row.verdicts.get((column.metric, reference))
+        return _MISSING if found is None else column.verdict_text(found)
+
+    def _parts(self, row: Row | None) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Headings and texts of a row, side by side: method, runs, every metric with its verdicts, time, size."""
+        yield ("method", "runs"), () if row is None else (row.label, row.runs)
+        for place, column in enumerate(self.columns):
+            columns = self.verdict_columns(column)
+            headings = (column.heading, *(heading for heading, _ in columns))
+            texts: tuple[str, ...] = ()
+            if row is not None:
+                verdicts = (self.verdict_text(row, column, reference) for _, reference in columns)
+                texts = (self._cell_text(column, row.cells[place], row), *verdicts)
+            if columns:
+                headings += ("group" if place == 0 else f"{column.metric} group",)
+                texts += () if row is None else (row.groups.get(column.metric) or _MISSING,)
+            yield headings, texts
+        yield ("time per run", "parameters"), () if row is None else (row.duration, row.size)
 
     def _cell_text(self, column: Column, cell: Cell | None, row: Row) -> str:
         if cell is None:
@@ -203,14 +234,13 @@ def make_table(study: StudyRecord, title: str, runs: Mapping[str, Sequence[RunRe
     names = dict.fromkeys([study.primary_metric, *(study.table_metrics or reported)])
     metrics = [name for name in names if name in reported or name == study.primary_metric]
     rows = [_make_row(study, row, row_runs, metrics) for row, row_runs in runs.items()]
-    judgement = Judgement(study, study.primary_metric, runs)
-    rows = sorted((_add_verdict(row, judgement) for row in rows), key=_sort_key)
+    judgement = Judgement(study, runs)
+    rows = sorted((_add_verdicts(row, judgement) for row in rows), key=_sort_key)
     columns = tuple(
         _make_column(study, metric, [row.cells[column] for row in rows]) for column, metric in enumerate(metrics)
     )
-    baseline = judgement.baseline if judgement.against_baseline is not None else None
     notes = tuple(_footnotes(study, rows, metrics, judgement))
-    return ComparisonTable(title=title, columns=columns, rows=tuple(rows), footnotes=notes, baseline=baseline)
+    return ComparisonTable(title, columns, tuple(rows), notes, judgement.references, tuple(judgement.comparisons))
 
 
 def _make_row(study: StudyRecord, method: str, runs: Sequence[RunRecord], metrics: Sequence[str]) -> Row:
@@ -228,18 +258,22 @@ def _make_row(study: StudyRecord, method: str, runs: Sequence[RunRecord], metric
     )
 
 
-def _add_verdict(row: Row, judgement: Judgement) -> Row:
-    """The row with its letters, its verdict and its emphasis."""
-    pairs, against = judgement.pairs, judgement.against_baseline
-    changes: dict[str, object] = {}
-    if pairs is not None and row.method in pairs.rows:
-        changes["group"] = pairs.letters[row.method]
-        if row.method in pairs.tied_with_best:
-            changes["emphasis"] = "bold" if len(pairs.tied_with_best) == 1 else "tied"
-    if against is not None and row.method in against.rows and row.method != judgement.baseline:
-        assert judgement.baseline is not None
-        changes["verdict"] = against.between(row.method, judgement.baseline)
-    return replace(row, **changes)  # type: ignore[arg-type]
+def _add_verdicts(row: Row, judgement: Judgement) -> Row:
+    """The row with its letters, its verdicts and its emphasis by every metric that is judged."""
+    groups: dict[str, str] = {}
+    verdicts: dict[tuple[str, str], RowComparison] = {}
+    emphasis: dict[str, Literal["bold", "tied"]] = {}
+    for metric, found in judgement.comparisons.items():
+        if row.method not in found.rows:
+            continue
+        groups[metric] = found.letters[row.method]
+        for reference in judgement.references:
+            if reference in found.rows and reference != row.method:
+                verdicts[metric, reference] = found.between(row.method, reference)
+        methods = judgement.methods_by(metric)
+        if methods is not None and row.method in methods.tied_with_best:
+            emphasis[metric] = "bold" if len(methods.tied_with_best) == 1 else "tied"
+    return replace(row, groups=groups, verdicts=verdicts, emphasis=emphasis)
 
 
 def _sort_key(row: Row) -> tuple[bool, float, str]:
@@ -273,12 +307,13 @@ def is_percentage(metric: str, *, if_unknown: bool = True) -> bool:
 
 def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], judgement: Judgement) -> Iterable[str]:
     yield from _interval_notes(study, rows, metrics)
-    if judgement.pairs is not None:
-        yield from comparison_notes(judgement.pairs)[1:]
+    if judgement.rows is not None:
+        yield from comparison_notes(judgement.rows, by=tuple(judgement.comparisons))[1:]
         yield (
-            f"“vs {judgement.baseline}”: the difference in {study.primary_metric} and the verdict on it. Rows of one "
-            "group (letters) cannot be told apart. The best one is bold where it is better than all others; where it "
-            "is not, all that may be the best are marked."
+            f"{' and '.join(f'“vs {reference}”' for reference in judgement.references)}: the verdict on the difference "
+            "in the metric before it, and the difference. Rows of one group (letters) cannot be told apart. The best "
+            "trained row is bold where it is better than all other trained rows; where it is not, all that may be the "
+            "best are marked."
         )
     if any(metric.endswith(PLAIN) for metric in metrics):
         yield "Columns “… plain” are of the same embeddings without the cohort."

@@ -12,7 +12,6 @@ from equimetric.studies.statistics import (
     holm,
     paired_t_test,
     sign_flip_test,
-    simultaneous_confidences,
     smallest_p,
     t_interval,
     welch_t_test,
@@ -172,16 +171,6 @@ def test_effect_sizes():
     assert effect_size(row(A), row([59], seeds=None)).deviation == pytest.approx(0.3232130360407313)
     assert math.isnan(effect_size(row([60], seeds=None), row([59], seeds=None)).standardized)
     assert effect_size(row([2, 2], seeds="ab"), row([3, 3], seeds="ab")).standardized == -math.inf
-
-
-def test_simultaneous_confidences_follow_holm_where_it_rejects_and_bonferroni_elsewhere():
-    p = [0.004, 0.03, 0.02, 0.2]
-    found = simultaneous_confidences(p)
-    assert found == pytest.approx([1 - 0.05 / 4] * 4)
-    p = [0.01, 0.2, 0.016, 0.03]
-    # 0.01 ≤ 0.05/4 and 0.016 ≤ 0.05/3, but 0.03 > 0.05/2.
-    assert simultaneous_confidences(p) == pytest.approx([1 - 0.05 / 4, 1 - 0.05 / 4, 1 - 0.05 / 3, 1 - 0.05 / 4])
-    assert [value <= 0.05 for value in holm(p)] == [True, False, True, False]
 
 
 def test_holm():

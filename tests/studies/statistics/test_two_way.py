@@ -19,6 +19,7 @@ from equimetric.studies.statistics import (
     two_way_interval,
     welch_t_test,
 )
+from equimetric.studies.statistics.pooling import pool_seeds
 
 rng = np.random.default_rng(7)
 A, B = rng.normal(0.6, 0.1, (6, 9)), rng.normal(0.5, 0.1, (6, 9))
@@ -49,7 +50,8 @@ def test_a_table_of_four_scores():
     assert (found.mean, found.variance) == (3, pytest.approx(3))
     assert found.degrees_of_freedom == pytest.approx(9 / (1 + 2.25**2 + 0.25**2))
     assert found.parts == pytest.approx((2 * 0.75, 2 * 2, 4 * 0.25))
-    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 9 / 6.125) * math.sqrt(3))
+    # Each term with its own quantile, of one degree of freedom here.
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 1) * math.sqrt(1 + 2.25 - 0.25))
     assert found.basis == "2 seeds × 2 classes"
 
 
@@ -63,7 +65,9 @@ def test_it_follows_the_formula(weights):
     assert found.variance == pytest.approx(variance)
     if variance > max(v_s, v_c):
         assert found.degrees_of_freedom == pytest.approx(variance**2 / (v_s**2 / 5 + v_c**2 / 8 + v_e**2 / 40))
-    assert found.p_value == pytest.approx(2 * stats.t.sf(found.mean / math.sqrt(variance), found.degrees_of_freedom))
+    t_s, t_c = (stats.t.ppf(0.975, degrees) ** 2 for degrees in (5, 8))
+    assert found.half_width**2 == pytest.approx(max(t_s * v_s + t_c * (v_c - v_e), t_s * v_s, t_c * v_c))
+    assert found.at(1 - found.p_value).low == pytest.approx(0, abs=1e-9)
 
 
 def test_the_maximum_takes_one_term_with_its_degrees_of_freedom():
@@ -142,12 +146,51 @@ def test_a_difference_from_a_row_without_seeds_is_taken_seed_by_seed():
     assert (both.pairing, both.degrees_of_freedom) == ("no seeds", 8)
 
 
-def test_common_seeds_are_used_where_there_are_two():
-    shifted = scores(B, seeds=range(3, 9))
-    found = two_way_difference(scores(A), shifted)
-    assert (found.pairing, found.seeds) == ("same seeds", (3,))
-    expected = two_way_interval(scores(A[3:] - B[:3], seeds=range(3)))
-    assert (found.mean, found.variance) == (pytest.approx(expected.mean), pytest.approx(expected.variance))
+def test_the_same_seeds_are_subtracted_in_any_order():
+    found = two_way_difference(scores(A), scores(B[::-1], seeds=range(5, -1, -1)))
+    expected = two_way_interval(scores(A - B))
+    assert (found.pairing, found.seeds) == ("same seeds", (6,))
+    assert (found.mean, found.half_width) == (pytest.approx(expected.mean), pytest.approx(expected.half_width))
+
+
+def test_a_difference_is_that_of_the_scores_printed():
+    # Seeds 3 to 5 are common; those alone would have another difference than the rows.
+    found = two_way_difference(scores(A), scores(B, seeds=range(3, 9)))
+    assert (found.pairing, found.seeds) == ("different seeds", (6, 6))
+    assert found.mean == pytest.approx(scores(A).mean - scores(B).mean)
+
+
+def test_few_seeds_that_happen_to_agree_do_not_make_an_interval_narrow():
+    """Satterthwaite's degrees of freedom are then those of many classes, and the interval misses the truth."""
+    generator = np.random.default_rng(3)
+    hits = 0
+    for _ in range(300):
+        d = generator.normal(0, 0.9, (3, 1)) + generator.normal(0, 5.6, 300) + generator.normal(0, 8.4, (3, 300))
+        hits += abs((found := two_way_interval(scores(d, seeds=range(3)))).mean) <= found.half_width
+    assert hits / 300 >= 0.935
+
+
+def test_rows_that_are_alike_share_their_spread_over_seeds():
+    rows = {name: scores(A * k, seeds=range(6)) for name, k in (("a", 1), ("b", 1.1), ("c", 0.9))}
+    rows["other"] = scores(B, seeds=range(6))
+    rows["raw"] = ClassScores(B[:1], seeds=None)
+    pooled = pool_seeds(rows, ("a", "b", "c", "raw"))
+    assert set(pooled) == {"a", "b", "c"}
+    means = np.stack([rows[name].seed_means for name in "abc"])
+    pairs = [(means[i] - means[j]).var(ddof=1) for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert pooled["a"].difference == pytest.approx((np.mean(pairs), 2))
+    assert pooled["a"].row.variance == pytest.approx(means.var(axis=1, ddof=1).mean())
+    assert 1 <= pooled["a"].row.share <= 3
+    found = two_way_difference(rows["a"], rows["b"], pooled=(pooled["a"], pooled["b"]))
+    # v = (4 v̄ + 5 s²)/9 with min(4 + 5, 2 · 5) degrees of freedom.
+    assert found.terms.seed == pytest.approx((4 * np.mean(pairs) + 5 * pairs[0]) / 9 / 6)
+    assert found.terms.seed_degrees == 9
+    raw = two_way_difference(rows["a"], rows["raw"], pooled=(pooled["a"], None))
+    assert raw.terms.seed == pytest.approx((4 * pooled["a"].row.variance + 5 * means[0].var(ddof=1)) / 9 / 6)
+    alone = two_way_difference(rows["a"], rows["other"])
+    assert two_way_difference(rows["a"], rows["other"], pooled=(pooled["a"], None)) == alone
+    # Two rows have nothing but their own spread.
+    assert pool_seeds(rows, ("a", "b")) == {}
 
 
 def test_different_seeds_add_the_terms_of_both_rows():
@@ -188,7 +231,7 @@ def test_minimum_detectable_difference_has_its_power():
     for confidence, power in ((0.95, 0.8), (0.999, 0.5)):
         interval = found.at(confidence)
         shift = minimum_detectable_difference(interval, power) / interval.error
-        quantile = stats.t.ppf((1 + confidence) / 2, interval.degrees_of_freedom)
+        quantile = interval.half_width / interval.error
         assert stats.nct.sf(quantile, interval.degrees_of_freedom, shift) == pytest.approx(power, abs=1e-5)
 
 
@@ -197,7 +240,7 @@ def test_projections():
     same = project_interval(found)
     if found.variance > max(plain_terms(A - B, np.full(9, 1 / 9))[:2]):
         assert same.variance == pytest.approx(found.variance)
-        assert same.degrees_of_freedom == pytest.approx(found.degrees_of_freedom)
+        assert same.half_width == pytest.approx(found.half_width)
     seed, class_, residual = found.parts
     more = project_interval(found, seeds=60, classes=90)
     assert more.variance == pytest.approx(seed / 60 + class_ / 90 + residual / 5400)

@@ -18,7 +18,7 @@ from equimetric.studies.statistics import (
     seeds_needed,
     two_way_difference,
 )
-from equimetric.studies.statistics.two_way import VarianceParts
+from equimetric.studies.statistics.two_way import VarianceParts, VarianceTerms
 
 
 def interval(low, high, seeds=(10,)):
@@ -26,7 +26,8 @@ def interval(low, high, seeds=(10,)):
     half = (high - low) / 200
     error = half / 1.959963984540054
     parts = VarianceParts(10 * error**2, 0, 0)
-    return TwoWayInterval((low + high) / 200, error**2, 1e12, NEW_CLASSES, "same seeds", seeds, 40, parts)
+    terms = VarianceTerms(error**2, 1e12, 0, 39, 0)
+    return TwoWayInterval((low + high) / 200, terms, NEW_CLASSES, "same seeds", seeds, 40, parts)
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,15 @@
     document.querySelectorAll("#leaderboard .baseline-name").forEach((name) => (name.textContent = chosen));
     for (const row of table.querySelectorAll("tbody tr")) {
       const found = verdicts.against[chosen][row.dataset.row];
-      const [against, brief, effect] = ["against", "brief", "effect"].map((name) => row.querySelector(`.${name}`));
-      against.textContent = found ? equimetric.verdictWords(found) : "–";
-      against.dataset.value = found ? found.difference : 0;
-      brief.textContent = found ? found.brief : "";
-      for (const verdict of [against, brief]) {
-        verdict.dataset.verdict = found ? found.verdict : "";
+      for (const cell of row.querySelectorAll("td.against")) {
+        const judged = (verdicts.also[cell.dataset.metric] ?? verdicts.against)[chosen]?.[row.dataset.row];
+        cell.textContent = judged ? equimetric.verdictWords(judged) : "–";
+        cell.dataset.value = judged ? judged.difference : 0;
+        cell.dataset.verdict = judged ? judged.verdict : "";
       }
+      const [brief, effect] = ["brief", "effect"].map((name) => row.querySelector(`.${name}`));
+      brief.textContent = found ? found.brief : "";
+      brief.dataset.verdict = found ? found.verdict : "";
       effect.textContent = found ? found.size : "–";
       effect.title = found?.exact ?? "";
       effect.dataset.value = found ? found.effect : 0;

@@ -42,7 +42,7 @@ TEMPLATE = """
 def answer_section(study: StudyRecord) -> Mapping[str, Any]:
     """Sentences, the picture, and the seeds or classes that undecided pairs would need."""
     table = comparison_table(study)
-    pairs = judge_study(study).pairs
+    pairs = judge_study(study).methods
     measured = any(row.cells[0] is not None for row in table.rows)
     sentences = [*answer(study, table, pairs), *class_interval_sentence(study, table)]
     return {

@@ -119,9 +119,9 @@ def compare_section(study: StudyRecord) -> Mapping[str, Any] | None:
 
 def default_pair(judgement: Judgement) -> tuple[str, str] | None:
     """The best trained row and the study's baseline, or the next best where the baseline is the best."""
-    if judgement.pairs is None:
+    if judgement.methods is None:
         return None
-    best, second = list(judgement.pairs.rows)[:2]
+    best, second = list(judgement.methods.rows)[:2]
     baseline = judgement.baseline
     return best, second if baseline in (None, best) else baseline or second
 

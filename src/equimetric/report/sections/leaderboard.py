@@ -23,7 +23,7 @@ LEADING_METRICS = 3
 """Metrics that are shown at once beside the first, if they are no variants of others."""
 ALWAYS_FOLDED = ("time per run", "parameters")
 LARGEST_EFFECT = 20
-NO_VERDICT = {"brief": "", "ends": "–", "size": "–", "difference": 0, "effect": 0}
+NO_VERDICT = {"verdict": "", "brief": "", "ends": "–", "size": "–", "difference": 0, "effect": 0}
 
 TEMPLATE = """
 {% macro bar(drawn) %}
@@ -60,9 +60,14 @@ TEMPLATE = """
       <th scope="col" data-sort="number" class="number{% if loop.first %} primary{% endif %}{% if heading.secondary %} secondary{% endif %}">
         {{- heading.metric }}{% if heading.percent %} <span class="unit">%</span>{% endif -%}
       </th>
-      {% if judged and loop.first %}
-      <th scope="col" data-sort="number">Against <span class="name baseline-name" id="leaderboard-baseline">{{ table.baseline | breakable }}</span></th>
+      {% if heading.judged %}
+      <th scope="col" data-sort="number">Against <span class="name baseline-name"{% if loop.first %} id="leaderboard-baseline"{% endif %}>{{ table.baseline | breakable }}</span></th>
+      {% if untrained %}
+      <th scope="col" data-sort="number">Against <span class="name">{{ untrained | breakable }}</span></th>
+      {% endif %}
+      {% if loop.first %}
       <th scope="col" data-sort="number" class="number"><abbr title="difference in standard deviations over seeds">Effect</abbr></th>
+      {% endif %}
       <th scope="col" data-sort="text"><abbr title="rows that share a letter cannot be told apart">Group</abbr></th>
       {% endif %}
       {% endfor %}
@@ -92,10 +97,14 @@ TEMPLATE = """
         {{ bar(cell.bar) }}
         {%- if judged and loop.first %}<span class="brief verdict" aria-hidden="true">{{ row.verdict.brief }}</span>{% endif -%}
       </td>
-      {% if judged and loop.first %}
-      <td class="against verdict" data-value="{{ row.verdict.difference }}">{{ row.verdict.brief }}{{ row.verdict.ends }}</td>
+      {% if cell.verdicts %}
+      {% for found in cell.verdicts %}
+      <td class="{% if loop.first %}against {% endif %}verdict" data-metric="{{ cell.metric }}" data-verdict="{{ found.verdict }}" data-value="{{ found.difference }}">{{ found.brief }}{{ found.ends }}</td>
+      {% endfor %}
+      {% if loop.first %}
       <td class="effect number" data-value="{{ row.verdict.effect }}" title="{{ row.verdict.get("exact", "") }}">{{ row.verdict.size }}</td>
-      <td data-value="{{ row.group }}">{{ row.group or "–" }}</td>
+      {% endif %}
+      <td data-value="{{ cell.group }}">{{ cell.group or "–" }}</td>
       {% endif %}
       {% endfor %}
       {% if published %}
@@ -116,7 +125,7 @@ TEMPLATE = """
 </div>
 <ul class="notes">
   {% if judged %}
-  <li class="interactive" hidden>Sort by a heading; choose in the column “vs” which row the others are judged against. The verdicts against one row hold together with {{ confidence }} % confidence.</li>
+  <li class="interactive" hidden>Sort by a heading; choose in the column “vs” which row the others are judged against; all verdicts are of one family.</li>
   {% endif %}
   {% for before, name, after in footnotes %}
   <li>{{ before }}{% if name %}<span class="baseline-name">{{ name }}</span>{% endif %}{{ after }}</li>
@@ -143,38 +152,40 @@ def leaderboard_section(study: StudyRecord) -> Mapping[str, Any]:
     judgement = judge_study(study)
     verdicts = verdict_data(judgement, table)
     published = published_texts(study)
-    headings = [heading(place, column) for place, column in enumerate(table.columns)]
+    headings = [
+        heading(place, column, judged=bool(table.verdict_columns(column))) for place, column in enumerate(table.columns)
+    ]
     if joined is not None:
         name = f"{joined.columns[0].metric}, folds joined"
-        headings.insert(1, {"metric": name, "percent": joined.columns[0].percent, "secondary": False})
-    chosen = verdicts["against"].get(table.baseline, {})
+        headings.insert(1, {"metric": name, "percent": joined.columns[0].percent, "secondary": False, "judged": False})
     return {
         "table": table,
         "headings": headings,
         "folded": sum(one["secondary"] for one in headings) + len(ALWAYS_FOLDED),
         "footnotes": [part_at_baseline(footnote, table.baseline) for footnote in table.footnotes],
-        "rows": leaderboard_rows(study, table, joined, chosen, published),
+        "rows": leaderboard_rows(study, table, joined, published),
         "judged": table.baseline is not None,
+        "untrained": next(iter(table.references[1:]), ""),
         "published": published,
         "reachable": any(run.folder for run in study.runs),
         "verdicts": verdicts,
-        "confidence": f"{100 * study.statistics.confidence:g}",
         "width": BAR,
     }
 
 
-def heading(place: int, column: Column) -> dict[str, Any]:
+def heading(place: int, column: Column, *, judged: bool = False) -> dict[str, Any]:
     """What the template shows of a metric's heading; whether a narrow table leaves the column out."""
     name = column.metric
     variant = name.endswith(PLAIN) or (name.startswith("opis") and name != "opis")
     secondary = place > 0 and (variant or place > LEADING_METRICS)
-    return {"metric": name, "percent": column.percent, "secondary": secondary}
+    return {"metric": name, "percent": column.percent, "secondary": secondary and not judged, "judged": judged}
 
 
 def part_at_baseline(footnote: str, baseline: str | None) -> tuple[str, str, str]:
     """A footnote before, at and after the name of the baseline, which changes with the reader's choice."""
     before, mark, after = footnote.partition(f"“vs {baseline}”")
-    # The page's own column is called otherwise than that of the text formats.
+    # The page's own columns are called otherwise than those of the text formats.
+    after = after.replace("“vs ", "“Against ")
     return (f"{before}“Against ", baseline or "", f"”{after}") if mark else (footnote, "", "")
 
 
@@ -182,7 +193,6 @@ def leaderboard_rows(
     study: StudyRecord,
     table: ComparisonTable,
     joined: ComparisonTable | None,
-    chosen: Mapping[str, Any],
     published: Mapping[str, Sequence[str]],
 ) -> list[dict[str, Any]]:
     """What the template shows of every row."""
@@ -202,14 +212,15 @@ def leaderboard_rows(
             cell_data(table, column, cell, span, row)
             for column, cell, span in zip(columns, cells[row.method], spans, strict=True)
         ]
-        row_cells[0]["emphasis"] = row.emphasis
-        judged = row.method in chosen or row.method == table.baseline
+        for column, cell in zip(columns, row_cells, strict=True):
+            if column in table.columns:
+                cell |= judged_cell(table, column, row)
         rows.append(
             {
                 **row_entry(row),
-                "judged": judged,
+                "judged": study.primary_metric in row.groups,
                 "cells": row_cells,
-                "verdict": chosen.get(row.method, NO_VERDICT),
+                "verdict": row_cells[0]["verdicts"][0] if row_cells[0]["verdicts"] else NO_VERDICT,
                 "published": published.get(row.method, ()),
                 "folders": run_folders(study, row.method),
             }
@@ -222,8 +233,7 @@ def row_entry(row: Row) -> dict[str, Any]:
     return {
         "name": row.method,
         "kind": row.kind,
-        "tied": bool(row.emphasis),
-        "group": row.group,
+        "tied": any(row.emphasis.values()),
         "runs": row.runs,
         "done": row.done,
         "failed": row.failed,
@@ -231,6 +241,17 @@ def row_entry(row: Row) -> dict[str, Any]:
         "duration": row.duration,
         "parameters": row.parameters or 0,
         "size": row.size,
+    }
+
+
+def judged_cell(table: ComparisonTable, column: Column, row: Row) -> dict[str, Any]:
+    """Emphasis, letters and verdicts of a cell, those against the study's baseline first."""
+    found = [row.verdicts.get((column.metric, reference)) for _, reference in table.verdict_columns(column)]
+    return {
+        "metric": column.metric,
+        "emphasis": row.emphasis.get(column.metric, ""),
+        "group": row.groups.get(column.metric, ""),
+        "verdicts": [NO_VERDICT if one is None else describe_comparison(one, column) for one in found],
     }
 
 
@@ -251,7 +272,15 @@ def cell_data(
     table: ComparisonTable, column: Column, cell: Cell | None, span: tuple[float, float], row: Row
 ) -> dict[str, Any]:
     """Number, half width, and the bar of a cell."""
-    empty: dict[str, Any] = {"mean": "–", "half": "", "value": "", "fewer": None, "bar": None, "emphasis": ""}
+    empty: dict[str, Any] = {
+        "mean": "–",
+        "half": "",
+        "value": "",
+        "fewer": None,
+        "bar": None,
+        "emphasis": "",
+        "verdicts": (),
+    }
     if cell is None:
         return empty
     low, high = span
@@ -278,33 +307,43 @@ def cell_data(
 
 
 def verdict_data(judgement: Judgement, table: ComparisonTable) -> dict[str, Any]:
-    """For every row that others can be judged against: the verdict, difference and effect size of each other row."""
-    column = table.columns[0]
-    against = {}
-    for chosen in judgement.scores if table.baseline is not None else ():
-        comparisons = judgement.against(chosen)
-        if comparisons is not None:
-            compared = (comparisons.between(name, chosen) for name in comparisons.rows if name != chosen)
-            against[chosen] = {one.first: describe_comparison(one, column) for one in compared}
-    return {"baseline": table.baseline, "higher": higher_is_better(judgement.metric), "against": against}
+    """For every row that others can be judged against: the verdict, difference and effect size of each other row.
+
+    `against` are those by the first metric, `also` those by others.
+    """
+    judged = [column for column in table.columns if column.metric in table.judged]
+    by_metric = {column.metric: verdicts_by_row(judgement, column) for column in judged}
+    return {
+        "baseline": table.baseline,
+        "higher": higher_is_better(judgement.metric),
+        "against": by_metric.pop(judgement.metric, {}),
+        "also": by_metric,
+    }
+
+
+def verdicts_by_row(judgement: Judgement, column: Column) -> dict[str, dict[str, dict[str, Any]]]:
+    """Chosen row → other row → the verdict on it by one metric."""
+    found = judgement.comparisons[column.metric]
+    return {
+        chosen: {row: describe_comparison(found.between(row, chosen), column) for row in found.rows if row != chosen}
+        for chosen in found.rows
+    }
 
 
 def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
     """'better +1.2 (0.4 to 2.0)', with plain numbers for sorting and drawing."""
-    word = "equal" if one.verdict == "practically equal" else one.verdict
     scale, decimals = column.scale, column.decimals
-    low, mean, high = (scale * end for end in (one.simultaneous.low, one.interval.mean, one.simultaneous.high))
+    low, mean, high = (scale * end for end in (one.low, one.interval.mean, one.high))
     ends = (
-        ""
-        if one.simultaneous.seeds_unknown
-        else f" ({format_number(low, decimals, signed=True)} to {format_number(high, decimals, signed=True)})"
+        f" ({format_number(low, decimals, signed=True)} to {format_number(high, decimals, signed=True)})"
+        if isfinite(low) and isfinite(high)
+        else ""
     )
     size = one.effect.standardized
     known = isfinite(size)
-    brief = f"{word} {format_number(mean, decimals, signed=True)}"
     return {
         "verdict": one.verdict,
-        "brief": brief,
+        "brief": column.verdict_text(one),
         "ends": ends,
         "difference": float(f"{mean:.4g}"),
         "effect": float(f"{size:.4g}") if known else 0,

@@ -3,14 +3,14 @@
 * a row: `ClassScores`, every seed on every test class; `average_folds` before
 * one number: `t_interval` over seeds, `two_way_interval` over seeds × classes
 * two rows: `two_way_difference`, tests over seeds (`compare_seeds` or one by one), `effect_size`, `decide`
-* a table: `compare_rows` → verdicts that hold together, letters, ranks; `verdict_sentence`, `comparison_notes`
+* a table: `compare_rows` → one family of verdicts, letters and ranks; `verdict_sentence`, `comparison_notes`
 * several data sets: `rank_over_datasets`
 * where the variance comes from: `variance_components`
 """
 
 from equimetric.intervals import Interval, t_interval
 from equimetric.studies.statistics.class_scores import ClassScores, average_folds
-from equimetric.studies.statistics.comparisons import RowComparison, RowComparisons, compare_rows
+from equimetric.studies.statistics.comparisons import RowComparison, RowComparisons, compare_rows, count_comparisons
 from equimetric.studies.statistics.datasets import (
     MIN_DATASETS,
     DatasetRanking,
@@ -21,7 +21,7 @@ from equimetric.studies.statistics.datasets import (
 )
 from equimetric.studies.statistics.effects import EffectSize, effect_size
 from equimetric.studies.statistics.groups import compact_letters, possible_ranks, tied_groups
-from equimetric.studies.statistics.multiplicity import holm, simultaneous_confidences
+from equimetric.studies.statistics.multiplicity import holm
 from equimetric.studies.statistics.power import minimum_detectable_difference, project_interval
 from equimetric.studies.statistics.row_tests import SeedTests, compare_seeds
 from equimetric.studies.statistics.seed_tests import (
@@ -83,6 +83,7 @@ __all__ = [
     "compare_rows",
     "compare_seeds",
     "comparison_notes",
+    "count_comparisons",
     "decide",
     "describe_seeds_needed",
     "effect_size",
@@ -96,7 +97,6 @@ __all__ = [
     "rank_over_datasets",
     "seeds_needed",
     "sign_flip_test",
-    "simultaneous_confidences",
     "smallest_p",
     "t_interval",
     "tied_groups",

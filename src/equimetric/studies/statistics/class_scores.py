@@ -157,10 +157,10 @@ def average_folds(values: ArrayLike) -> Floats:
 
 
 def pair_rows(a: ClassScores, b: ClassScores) -> PairedScores:
-    """Pair two rows by class, and by seed where they have at least two seeds in common.
+    """Pair two rows by class, and by seed where they have the same seeds, two or more.
 
-    A row without seeds is subtracted from every seed of the other. With fewer than two common seeds all seeds of both
-    rows are used, unpaired.
+    A row without seeds is subtracted from every seed of the other. Where the seeds differ, all seeds of both rows are
+    used, unpaired: so a difference is always that of the scores printed.
     """
     b = _match_classes(a, b)
     a.require_finite()
@@ -171,11 +171,9 @@ def pair_rows(a: ClassScores, b: ClassScores) -> PairedScores:
     if a.seeds is None or b.seeds is None:
         groups = a.values - b.values
         return PairedScores("against a row without seeds", (groups,), difference)
-    common = [seed for seed in a.seeds if seed in set(b.seeds)]
-    if len(common) < 2:
+    if len(a.seeds) < 2 or set(a.seeds) != set(b.seeds):
         return PairedScores("different seeds", (a.values, b.values), difference)
-    groups = a.select(seeds=common).values - b.select(seeds=common).values
-    return PairedScores("same seeds", (groups,), groups.mean(axis=0))
+    return PairedScores("same seeds", (a.values - b.select(seeds=a.seeds).values,), difference)
 
 
 def _match_classes(a: ClassScores, b: ClassScores) -> ClassScores:

@@ -1,22 +1,26 @@
-"""Rows of a table against one another, or all against one: intervals and verdicts that hold together.
+"""The rows of a table against one another: one family of statements, all of which hold together.
 
-For m comparisons, verdicts come from intervals that are wider than those of a single comparison
-(`simultaneous_confidences`): with 95 % confidence no *better* or *worse* of the table is wrong, and likewise no
-*practically equal*.
+For m comparisons every interval has the confidence 1 − α/m (Bonferroni). So with 95 % confidence all of them contain
+their differences at once, and whatever is read from them holds as well: verdicts of every pair, whichever row the
+others are compared with, letters, ranks, ties with the best, and the ends of intervals themselves. What follows from
+several is said, too: where a is better than b and b better than c, a is better than c. The joint ends are the
+tightest that all intervals allow, low_ac = max(low_ac, low_ab + low_bc).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+
+import numpy as np
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.intervals import check_confidence
 from equimetric.studies.statistics.class_scores import ClassScores
 from equimetric.studies.statistics.effects import EffectSize, effect_size
 from equimetric.studies.statistics.groups import compact_letters, possible_ranks
-from equimetric.studies.statistics.multiplicity import holm, simultaneous_confidences
+from equimetric.studies.statistics.pooling import pool_seeds
 from equimetric.studies.statistics.power import minimum_detectable_difference
 from equimetric.studies.statistics.two_way import (
     NEW_CLASSES,
@@ -25,9 +29,9 @@ from equimetric.studies.statistics.two_way import (
     two_way_difference,
     two_way_interval,
 )
-from equimetric.studies.statistics.verdicts import EQUIVALENCE_MARGIN, Verdict, decide, reverse_verdict
+from equimetric.studies.statistics.verdicts import EQUIVALENCE_MARGIN, Verdict, judge_ends, reverse_verdict
 
-__all__ = ["RowComparison", "RowComparisons", "compare_rows"]
+__all__ = ["RowComparison", "RowComparisons", "compare_rows", "count_comparisons"]
 
 
 @dataclass(frozen=True)
@@ -35,26 +39,30 @@ class RowComparison:
     """The first row minus the second.
 
     interval      interval of this comparison alone
-    simultaneous  the wider interval behind the verdict
-    adjusted_p    p by Holm's method over all comparisons of the table; NaN where one seed cannot tell
+    low, high     joint ends, behind the verdict; infinite where one seed cannot tell
     verdict       on the first row
-    comparisons   number of comparisons that the adjustment is for
+    comparisons   number of comparisons that hold together
     """
 
     first: str
     second: str
     interval: TwoWayInterval
-    simultaneous: TwoWayInterval
-    adjusted_p: float
+    low: float
+    high: float
     verdict: Verdict
     equivalence_margin: float
     comparisons: int
     effect: EffectSize
 
     @property
+    def simultaneous(self) -> TwoWayInterval:
+        """The interval of the confidence at which all comparisons hold together; the joint ends lie within it."""
+        return self.interval.at(1 - (1 - self.interval.confidence) / self.comparisons)
+
+    @property
     def beyond_margin(self) -> bool:
         """Whether the whole interval lies outside the region: the difference is certain, and it matters."""
-        return self.simultaneous.low > self.equivalence_margin or self.simultaneous.high < -self.equivalence_margin
+        return self.low > self.equivalence_margin or self.high < -self.equivalence_margin
 
     @property
     def minimum_detectable(self) -> float:
@@ -68,7 +76,8 @@ class RowComparison:
             first=self.second,
             second=self.first,
             interval=-self.interval,
-            simultaneous=-self.simultaneous,
+            low=-self.high,
+            high=-self.low,
             verdict=reverse_verdict(self.verdict),
             effect=replace(self.effect, difference=-self.effect.difference),
         )
@@ -79,22 +88,27 @@ class RowComparisons:
     """All comparisons of a table.
 
     rows         name → interval of its score, best first
-    comparisons  every pair, the better score first; or every other row minus `baseline`
+    comparisons  every pair, the better score first
     """
 
     rows: Mapping[str, TwoWayInterval]
     comparisons: tuple[RowComparison, ...]
-    baseline: str | None
 
     def between(self, first: str, second: str) -> RowComparison:
         """The comparison of two rows, whichever was first."""
         for name in (first, second):
             if name not in self.rows:
                 raise unknown_name("row", name, self.rows)
-        comparison = self._by_pair.get((first, second)) or self._by_pair.get((second, first))
-        if comparison is None:
-            raise EquimetricError(f"{first!r} and {second!r} were not compared; compare all pairs with baseline=None")
-        return comparison if comparison.first == first else comparison.reversed()
+        if first == second:
+            raise EquimetricError(f"{first!r} is not compared with itself; name two rows")
+        comparison = self._by_pair.get((first, second))
+        return self._by_pair[second, first].reversed() if comparison is None else comparison
+
+    def among(self, names: Collection[str]) -> "RowComparisons":
+        """The same statements about some of the rows alone, such as the trained ones."""
+        rows = {name: interval for name, interval in self.rows.items() if name in names}
+        kept = (one for one in self.comparisons if one.first in rows and one.second in rows)
+        return RowComparisons(rows, tuple(kept))
 
     @property
     def best(self) -> str:
@@ -104,19 +118,16 @@ class RowComparisons:
     @property
     def tied_with_best(self) -> tuple[str, ...]:
         """The best row and those of which it is not better: practically equal, or undecided."""
-        self._require_all_pairs("ties with the best row")
         return tuple(name for name in self.rows if (self.best, name) not in self._better)
 
     @cached_property
     def letters(self) -> dict[str, str]:
         """Rows that share a letter cannot be told apart: neither is better."""
-        self._require_all_pairs("letters")
         return compact_letters(tuple(self.rows), self._better)
 
     @cached_property
     def rank_intervals(self) -> dict[str, tuple[int, int]]:
         """Best and worst rank that the verdicts leave to every row; only differences that matter count."""
-        self._require_all_pairs("ranks")
         return possible_ranks(tuple(self.rows), self._better)
 
     @cached_property
@@ -124,64 +135,78 @@ class RowComparisons:
         return {(pair.first, pair.second): pair for pair in self.comparisons}
 
     @cached_property
-    def _better(self) -> list[tuple[str, str]]:
+    def _better(self) -> set[tuple[str, str]]:
         """Pairs (better row, worse row)."""
         oriented = (pair.reversed() if pair.verdict == "worse" else pair for pair in self.comparisons)
-        return [(pair.first, pair.second) for pair in oriented if pair.verdict == "better"]
-
-    def _require_all_pairs(self, purpose: str) -> None:
-        if self.baseline is not None:
-            raise EquimetricError(f"{purpose} need all pairs of rows; compare with baseline=None")
+        return {(pair.first, pair.second) for pair in oriented if pair.verdict == "better"}
 
 
 def compare_rows(
     rows: Mapping[str, ClassScores],
     *,
-    baseline: str | None = None,
     equivalence_margin: float = EQUIVALENCE_MARGIN,
     estimand: Estimand = NEW_CLASSES,
     confidence: float = 0.95,
     higher_is_better: bool = True,
+    alike: Collection[str] | None = None,
+    comparisons: int | None = None,
 ) -> RowComparisons:
-    """Compare all pairs of rows, or all rows with `baseline`, on the same test classes."""
+    """Compare all pairs of rows on the same test classes.
+
+    `alike` are the rows whose spread over seeds is estimated together (`pooling`), by default all that have seeds.
+    `comparisons` hold together: by default those of this table, more where others belong to the same family, such as
+    those by another metric.
+    """
     if len(rows) < 2:
         raise EquimetricError("a comparison needs at least two rows")
-    if baseline is not None and baseline not in rows:
-        raise unknown_name("row", baseline, rows)
     check_confidence(confidence)
     order = sorted(rows, key=lambda name: -rows[name].mean if higher_is_better else rows[name].mean)
+    pooled = pool_seeds(rows, rows if alike is None else alike)
+    count = max(1, count_comparisons(rows) if comparisons is None else comparisons)
     pairs = list(combinations(order, 2))
-    if baseline is not None:
-        pairs = [(name, baseline) for name in order if name != baseline]
-    intervals = [two_way_difference(rows[a], rows[b], estimand=estimand, confidence=confidence) for a, b in pairs]
-    adjusted, simultaneous = _adjust(intervals, confidence)
-    comparisons = tuple(
+    intervals = [
+        two_way_difference(
+            rows[a], rows[b], estimand=estimand, confidence=confidence, pooled=(pooled.get(a), pooled.get(b))
+        )
+        for a, b in pairs
+    ]
+    ends = _joint_ends(len(order), [interval.at(1 - (1 - confidence) / count) for interval in intervals])
+    found = tuple(
         RowComparison(
             first=a,
             second=b,
             interval=interval,
-            simultaneous=wide,
-            adjusted_p=p,
-            verdict=decide(wide, equivalence_margin, higher_is_better=higher_is_better),
+            low=low,
+            high=high,
+            verdict=judge_ends(low, high, equivalence_margin, higher_is_better=higher_is_better),
             equivalence_margin=equivalence_margin,
-            comparisons=sum(not interval.seeds_unknown for interval in intervals),
+            comparisons=count,
             effect=effect_size(rows[a], rows[b]),
         )
-        for (a, b), interval, wide, p in zip(pairs, intervals, simultaneous, adjusted, strict=True)
+        for (a, b), interval, (low, high) in zip(pairs, intervals, ends, strict=True)
     )
     scores = {name: two_way_interval(rows[name], estimand=estimand, confidence=confidence) for name in order}
-    return RowComparisons(scores, comparisons, baseline)
+    return RowComparisons(scores, found)
 
 
-def _adjust(intervals: list[TwoWayInterval], confidence: float) -> tuple[list[float], list[TwoWayInterval]]:
-    """Holm-adjusted p-values and simultaneous intervals.
+def count_comparisons(rows: Mapping[str, ClassScores]) -> int:
+    """The pairs of rows that can be told apart at all: a row with a single seed cannot."""
+    known = sum(row.seeds is None or len(row.seeds) > 1 for row in rows.values())
+    return known * (known - 1) // 2
 
-    Comparisons without a defined p-value (a single seed) are excluded from the adjustment.
-    """
-    p_values = [interval.p_value for interval in intervals]
-    tested = [p for p in p_values if not math.isnan(p)]
-    adjusted = iter(zip(holm(tested), simultaneous_confidences(tested, confidence), strict=True) if tested else ())
-    untested = (math.nan, confidence)
-    levels = [untested if math.isnan(p) else next(adjusted) for p in p_values]
-    wide = [interval.at(level) for interval, (_, level) in zip(intervals, levels, strict=True)]
-    return [p for p, _ in levels], wide
+
+def _joint_ends(rows: int, intervals: list[TwoWayInterval]) -> list[tuple[float, float]]:
+    """Lower and upper ends of all pairs, in the order of `combinations`, tightened by one another."""
+    pairs = list(combinations(range(rows), 2))
+    lows = np.full((rows, rows), -math.inf)
+    np.fill_diagonal(lows, 0.0)
+    for (i, j), interval in zip(pairs, intervals, strict=True):
+        if not interval.seeds_unknown:
+            lows[i, j], lows[j, i] = interval.low, -interval.high
+    for middle in range(rows):
+        lows = np.maximum(lows, lows[:, middle, None] + lows[None, middle, :])
+    # Rounding does not put an end beyond the difference.
+    return [
+        (min(float(lows[i, j]), interval.mean), max(-float(lows[j, i]), interval.mean))
+        for (i, j), interval in zip(pairs, intervals, strict=True)
+    ]

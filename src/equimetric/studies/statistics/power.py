@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from equimetric.errors import EquimetricError
-from equimetric.intervals import t_quantile
 from equimetric.studies.statistics.two_way import THESE_CLASSES, SeedTerms, TwoWayInterval, combine_terms
 
 __all__ = ["minimum_detectable_difference", "project_interval", "smallest_sufficient"]
@@ -14,8 +13,8 @@ __all__ = ["minimum_detectable_difference", "project_interval", "smallest_suffic
 def minimum_detectable_difference(interval: TwoWayInterval, power: float = 0.8) -> float:
     """The true difference whose interval excludes 0 in a share `power` of all repetitions.
 
-    δ √V, with δ the non-centrality at which a t of ν degrees of freedom exceeds the quantile of the interval's
-    confidence with probability `power`. NaN where one seed leaves V unknown.
+    δ √V, with δ the non-centrality at which a t of ν degrees of freedom exceeds h/√V with probability `power`. NaN
+    where one seed leaves V unknown.
     """
     from scipy.special import nctdtrinc
 
@@ -25,8 +24,8 @@ def minimum_detectable_difference(interval: TwoWayInterval, power: float = 0.8) 
         return math.nan
     if interval.variance == 0:
         return 0.0
-    degrees = interval.degrees_of_freedom
-    return float(nctdtrinc(degrees, 1 - power, t_quantile(interval.confidence, degrees))) * interval.error
+    quantile = interval.half_width / interval.error
+    return float(nctdtrinc(interval.degrees_of_freedom, 1 - power, quantile)) * interval.error
 
 
 def project_interval(
@@ -34,7 +33,7 @@ def project_interval(
 ) -> TwoWayInterval:
     """The interval to expect with other numbers of seeds (of each row) and classes, if mean and variances stay.
 
-    v_s = (σ_s² + σ_e²/C)/n, v_c = (σ_c² + σ_e²/n)/C, v_e = σ_e²/(nC); V and ν follow as ever.
+    v_s = (σ_s² + σ_e²/C)/n, v_c = (σ_c² + σ_e²/n)/C, v_e = σ_e²/(nC); V and h follow as ever.
     """
     if interval.seeds_unknown:
         raise EquimetricError("one seed does not tell its spread over seeds; run at least two")
@@ -42,10 +41,10 @@ def project_interval(
     c = interval.classes if classes is None else classes
     seed, class_, residual = interval.parts
     # Two rows with different seeds share the variances of their difference equally.
-    groups = [SeedTerms((seed + residual / c) / k / len(n), residual / (k * c) / len(n), k) for k in n]
+    groups = [SeedTerms((seed + residual / c) / k / len(n), residual / (k * c) / len(n), k, interval.pool) for k in n]
     class_term = class_ / c + sum(group.residual for group in groups)
-    variance, degrees = combine_terms(groups, 0.0 if interval.estimand == THESE_CLASSES else class_term, c)
-    return replace(interval, variance=variance, degrees_of_freedom=degrees, seeds=n, classes=c)
+    terms = combine_terms(groups, 0.0 if interval.estimand == THESE_CLASSES else class_term, c)
+    return replace(interval, terms=terms, seeds=n, classes=c)
 
 
 def smallest_sufficient(is_enough: Callable[[int], bool], low: int, high: int) -> int | None:

@@ -1,11 +1,11 @@
 """Verdicts and what limits them, one plain sentence each."""
 
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
 from equimetric.studies.statistics.comparisons import RowComparison, RowComparisons
 from equimetric.studies.statistics.power import minimum_detectable_difference
-from equimetric.studies.statistics.seed_tests import smallest_p
 from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
 from equimetric.studies.statistics.verdicts import classes_needed, seeds_needed
 
@@ -39,27 +39,26 @@ POINTS = Unit(100.0, 2, "points")
 
 
 def verdict_sentence(comparison: RowComparison, unit: Unit = POINTS) -> str:
-    """The verdict with difference, interval and p; where it is undecided, with what would settle it."""
-    interval, margin = comparison.simultaneous, unit.number(comparison.equivalence_margin)
+    """The verdict with difference and interval; where it is undecided, with what would settle it."""
+    interval, margin = comparison.interval, unit.number(comparison.equivalence_margin)
+    low, high = comparison.low, comparison.high
     names = f"{comparison.first} and {comparison.second}"
     if comparison.verdict in ("better", "worse"):
-        low, high = sorted((abs(interval.low), abs(interval.high)))
+        least, most = sorted((abs(low), abs(high)))
         text = f"{comparison.first} is {comparison.verdict} than {comparison.second} "
-        text += (
-            f"by {unit.amount(abs(interval.mean))} ({unit.number(low)} to {unit.number(high)}; {_p_text(comparison)})"
-        )
+        text += f"by {unit.amount(abs(interval.mean))} ({unit.number(least)} to {unit.number(most)})"
         if not comparison.equivalence_margin:
             return f"{text}."
         where = "clearly above" if comparison.beyond_margin else "possibly below"
         return f"{text}, {where} the {unit.attribute(comparison.equivalence_margin)} threshold that matters."
     # The interval of a single seed would be too narrow to show.
-    ends = "" if interval.seeds_unknown else f" ({unit.number(interval.low, '+')} to {unit.number(interval.high, '+')})"
+    ends = "" if interval.seeds_unknown else f" ({unit.number(low, '+')} to {unit.number(high, '+')})"
     difference = f"{unit.amount(interval.mean, '+')}{ends}"
     if comparison.verdict == "undecided":
-        needed = describe_seeds_needed(interval, comparison.equivalence_margin)
+        needed = describe_seeds_needed(comparison.simultaneous, comparison.equivalence_margin)
         return f"{names} cannot be told apart: {difference}. {needed}"
     text = f"{names} are practically equal: {difference} is within ± {margin}."
-    certain = interval.low > 0 or interval.high < 0
+    certain = low > 0 or high < 0
     return f"{text} The sign is certain, but so small a difference does not matter." if certain else text
 
 
@@ -81,41 +80,32 @@ def describe_seeds_needed(interval: TwoWayInterval, margin: float) -> str:
     return f"{limit}if the difference stays this size, {more_classes}"
 
 
-def comparison_notes(table: RowComparisons, unit: Unit = POINTS) -> tuple[str, ...]:
-    """Notes below a table: estimand, verdicts, the smallest p of the seeds, detectable differences."""
+def comparison_notes(table: RowComparisons, unit: Unit = POINTS, *, by: Sequence[str] = ()) -> tuple[str, ...]:
+    """Notes below a table: estimand, verdicts, detectable differences; `by` names metrics that are judged together."""
     intervals = [comparison.interval for comparison in table.comparisons if not comparison.interval.seeds_unknown]
     if not intervals:
         return ("No pair of rows can be told apart: one seed does not tell how much seeds matter; run two or more.",)
-    count, confidence = len(intervals), f"{100 * intervals[0].confidence:g} %"
+    first = table.comparisons[0]
+    count, confidence = first.comparisons, f"{100 * intervals[0].confidence:g} %"
     bases = dict.fromkeys(comparison.interval.basis for comparison in table.comparisons)
-    notes = [
+    metrics = f" by {' and '.join(by)}" if len(by) > 1 else ""
+    together = (
+        f"All statements hold together with {confidence} confidence: those on all {count:,} pairs of rows{metrics}"
+        if count > 1
+        else f"The statement holds with {confidence} confidence"
+    )
+    return (
         f"Intervals are for {intervals[0].estimand}: {'; '.join(bases)}.",
-        f"{count} verdict{'s hold together' if count > 1 else ' holds'} with {confidence} confidence; differences "
-        f"within ± {unit.amount(table.comparisons[0].equivalence_margin)} count as practically equal.",
-    ]
-    seeds = [n for interval in intervals for n in interval.seeds]
-    if seeds:
-        min_p, adjusted_min_p = smallest_p("sign flips", max(seeds)), smallest_p("sign flips", max(seeds), count)
-        adjusted_text = f" ({adjusted_min_p:.2g} after Holm's adjustment for {count} comparisons)" if count > 1 else ""
-        notes.append(
-            f"With {max(seeds)} seeds, sign-flip and Wilcoxon tests cannot give a p below {min_p:.2g}{adjusted_text}; "
-            "t-tests can."
-        )
-    return (*notes, _detectable_text(intervals, unit))
+        f"{together}; differences within ± {unit.amount(first.equivalence_margin)} count as practically equal.",
+        _detectable_text(intervals, count, unit),
+    )
 
 
-def _detectable_text(intervals: list[TwoWayInterval], unit: Unit) -> str:
-    count = len(intervals)
+def _detectable_text(intervals: list[TwoWayInterval], count: int, unit: Unit) -> str:
     adjusted_confidence = 1 - (1 - intervals[0].confidence) / count
     single = unit.amount(median(map(minimum_detectable_difference, intervals)))
     text = f"Smallest difference detectable with 80 % power: {single} (median)"
     if count == 1:
         return f"{text}."
     adjusted = median(minimum_detectable_difference(interval.at(adjusted_confidence)) for interval in intervals)
-    return f"{text}; {unit.number(adjusted)} as one of {count} comparisons."
-
-
-def _p_text(comparison: RowComparison) -> str:
-    p = comparison.adjusted_p
-    value = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-    return f"{value} by Holm's method" if comparison.comparisons > 1 else value
+    return f"{text}; {unit.number(adjusted)} as one of {count:,} comparisons."

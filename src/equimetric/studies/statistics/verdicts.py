@@ -6,13 +6,14 @@ above 0 is *better*, one below 0 *worse*, and all others are *undecided*. So is 
 seed, whose spread over seeds is unknown.
 """
 
+import math
 from typing import Literal, TypeAlias
 
 from equimetric.errors import EquimetricError
 from equimetric.studies.statistics.power import project_interval, smallest_sufficient
 from equimetric.studies.statistics.two_way import THESE_CLASSES, TwoWayInterval
 
-__all__ = ["EQUIVALENCE_MARGIN", "Verdict", "classes_needed", "decide", "reverse_verdict", "seeds_needed"]
+__all__ = ["EQUIVALENCE_MARGIN", "Verdict", "classes_needed", "decide", "judge_ends", "reverse_verdict", "seeds_needed"]
 
 Verdict: TypeAlias = Literal["better", "worse", "practically equal", "undecided"]
 
@@ -27,17 +28,22 @@ def decide(
     interval: TwoWayInterval, equivalence_margin: float = EQUIVALENCE_MARGIN, *, higher_is_better: bool = True
 ) -> Verdict:
     """The verdict on the first row from the interval of first − second; the margin is in the unit of the scores."""
+    known = not interval.seeds_unknown
+    low, high = (interval.low, interval.high) if known else (-math.inf, math.inf)
+    return judge_ends(low, high, equivalence_margin, higher_is_better=higher_is_better)
+
+
+def judge_ends(low: float, high: float, equivalence_margin: float, *, higher_is_better: bool = True) -> Verdict:
+    """The verdict from both ends of an interval."""
     if not equivalence_margin >= 0:
         raise EquimetricError(
             f"the region of practical equivalence is {equivalence_margin}; give a half width of 0 or more"
         )
-    if interval.seeds_unknown:
-        return "undecided"
-    if -equivalence_margin <= interval.low and interval.high <= equivalence_margin:
+    if -equivalence_margin <= low and high <= equivalence_margin:
         return "practically equal"
-    if interval.low > 0:
+    if low > 0:
         return "better" if higher_is_better else "worse"
-    if interval.high < 0:
+    if high < 0:
         return "worse" if higher_is_better else "better"
     return "undecided"
 
