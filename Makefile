@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: $(READY) ## compare five methods on real glyphs, print the table, write the report (about five minutes)
+demo: $(READY) ## compare five methods on real glyphs, print the table, write the report (five to ten minutes)
 	$(BIN)/equimetric demo
 
 test: lint ## lint, types and the tests that fit into minutes

@@ -41,7 +41,7 @@ FAILED = 1
 
     A study (study.toml):
     name = "my-study"
-    seeds = [0, 1, 2]
+    seeds = [0, 1, 2, 3, 4]
     training.steps = 600
     methods.contrastive = {}
     methods.multi_similarity.options = { alpha = 2.0 }

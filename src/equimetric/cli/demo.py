@@ -17,8 +17,8 @@ def demo_command(
 ) -> None:
     """Compare five methods fairly on real images: typeset characters that are not in the training set.
 
-    Trains five methods with three seeds each on built-in data (about five minutes on two cores), prints the table
-    with intervals and writes an HTML report. If it is stopped, the same command resumes.
+    Trains five methods with five seeds each on built-in data (five to ten minutes on two cores), prints the table with
+    intervals and writes an HTML report. If it is stopped, the same command resumes.
     """
     with as_file(files("equimetric.studies") / "demo.toml") as study:
         run_study(study, output, {}, retry_failed=retry_failed)

@@ -148,7 +148,9 @@ class StudyConfig(Conditions):
     departures: dict[str, str] = Field(
         default_factory=dict, description="where the study differs from its protocol, filled in"
     )
-    seeds: list[int] = Field(default=[0, 1, 2], min_length=1, description="one repetition of all methods for each")
+    seeds: list[int] = Field(
+        default=[0, 1, 2, 3, 4], min_length=1, description="one repetition of all methods for each"
+    )
     cross_validation: bool = Field(
         False, description="train a model for each of data.folds in every repetition, not for data.fold alone"
     )
