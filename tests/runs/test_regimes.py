@@ -63,7 +63,8 @@ def test_a_complete_configuration_is_not_changed(regime):
     ("regime", "data", "dim"),
     [
         ("from scratch", shape(images=40), 64),
-        ("frozen features", shape(), 256),
+        ("frozen features", shape(), 512),
+        ("fine-tuning", shape(), 256),
         ("frozen features", shape(images=200), 199),
         ("frozen features", shape(features=32), 32),
         ("fine-tuning", shape(images=2), 1),

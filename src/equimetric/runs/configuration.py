@@ -189,7 +189,8 @@ class ModelConfig(Strict):
     dim: int | None = Field(
         None,
         ge=1,
-        description="embedding dimension; default: 64 from scratch, else 256, or what the data allow",
+        description="embedding dimension; default: 512 on frozen features, 256 to fine-tune, 64 from scratch, or what "
+        "the data allow",
     )
     head: str = Field("linear", description="'linear', or 'layer_norm' as for normalised softmax")
     head_init: Literal["random", "pca"] = Field(
