@@ -18,23 +18,22 @@ def test_every_class_is_in_one_part(classes):
         assert min(map(len, lists.values())) >= 3
 
 
-def test_forty_classes_make_five_parts_and_fewer_are_merged_with_a_word():
-    assert set(divide_classes(alone(40)).fold().lists()) == {"train", "validation", "cohort", "calibration", "test"}
-    assert divide_classes(alone(40)).merge_notes == ()
-    four, three = divide_classes(alone(39)), divide_classes(alone(19))
-    assert (four.cohort, four.calibration) == ("train", "calibration")
-    assert "cohort and training classes are one part" in four.merge_notes[0]
-    assert (three.cohort, three.calibration) == ("train", "validation")
-    assert "validation and calibration classes are one part" in three.merge_notes[1]
+def test_twenty_classes_make_four_parts_and_fewer_are_merged_with_a_word():
+    for classes in (20, 39, 40):
+        assert set(divide_classes(alone(classes)).fold().lists()) == {"train", "validation", "calibration", "test"}
+    assert divide_classes(alone(40)).merge_notes == divide_classes(alone(30)).merge_notes == ()
+    three = divide_classes(alone(19))
+    assert three.calibration == "validation"
+    assert "validation and calibration classes are one part" in three.merge_notes[0]
 
 
 def test_a_bound_for_new_classes_has_its_ten_classes_or_a_sentence():
     assert part_sizes(40)[0]["calibration"] == part_sizes(30)[0]["calibration"] == 10
-    assert len(part_sizes(30)[1]) == 1
-    assert "promises none" in part_sizes(29)[1][1]
+    assert part_sizes(30)[1] == ()
+    assert "promises none" in part_sizes(29)[1][0]
 
 
-def test_of_five_parts_besides_training_calibration_is_the_largest():
+def test_of_all_parts_besides_training_calibration_is_the_largest():
     for classes in (40, 70, 81, 200):
         sizes = part_sizes(classes)[0]
         assert sizes["calibration"] >= max(10, classes // 4)
@@ -81,7 +80,7 @@ def test_beside_a_group_of_half_the_classes_the_parts_are_smaller():
     large = [f"x{number}" for number in range(51)]
     parts = divide_classes([large, ["a", "b"], *alone(47)])
     sizes = {part: len(names) for part, names in parts.fold().lists().items()}
-    assert set(sizes) == {"train", "validation", "cohort", "calibration", "test"}
+    assert set(sizes) == {"train", "validation", "calibration", "test"}
     assert sum(sizes.values()) == 100
     assert sizes["train"] >= 51
     assert (sizes["test"], sizes["calibration"]) == (8, 12)

@@ -65,7 +65,7 @@ def fitted(plan, tmp_path_factory):
 def test_the_plan_says_what_is_merged_and_at_which_rate(plan):
     text = "\n".join(plan.describe())
     assert "9 train, 3 validation, 4 calibration, 4 test" in text
-    assert "20 classes are fewer than 40" in text
+    assert "cohort normalisation by the training classes (mean form, strength 0.5)" in text
     assert "it is calibrated for 0.1" in text
     assert plan.far == 0.1
 

@@ -1,4 +1,4 @@
-"""Divide classes into parts that train, select, normalise, calibrate and test; few classes merge parts, with a note."""
+"""Divide classes into parts that train, select, calibrate and test; few classes merge parts, with a note."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from equimetric.seeding import derive_seed
 
 __all__ = ["ClassParts", "choose_far", "divide_classes"]
 
-FIVE_PARTS, FOUR_PARTS, THREE_PARTS = 40, 20, 10
-"""Minimum numbers of classes for five parts, four or three."""
+MANY, FOUR_PARTS, THREE_PARTS = 40, 20, 10
+"""Minimum numbers of classes for four parts by `SHARES`, for four smaller ones, and for three."""
 
-SHARES = {"test": 0.16, "calibration": 0.25, "cohort": 0.1, "validation": 0.12}
-"""Shares of the other four parts besides training. Calibration has most: from 15 to 20 classes the bound of the FAR
+SHARES = {"test": 0.16, "calibration": 0.25, "validation": 0.12}
+"""Shares of the other three parts besides training. Calibration has most: from 15 to 20 classes the bound of the FAR
 fell from 3.2 to 2.4 times the target rate, in its worst tenth from 5.1 to 3.3 times (raw features of photographs).
 """
 
@@ -56,11 +56,6 @@ class ClassParts:
         """The part that the threshold is calibrated on."""
         return "calibration" if "calibration" in self.lists else "validation"
 
-    @property
-    def cohort(self) -> str:
-        """The part that the cohort is made of."""
-        return "cohort" if "cohort" in self.lists else "train"
-
     def fold(self, index: int = 0, folds: int = 1) -> PartsConfig:
         """The lists of a fold: other classes validate in each; those of fold 0 are the model's own."""
         start = index * len(self.groups) // folds
@@ -73,7 +68,7 @@ class ClassParts:
 
 
 def divide_classes(groups: Sequence[Sequence[str]], seed: int = 0) -> ClassParts:
-    """Divide classes, given in groups that must stay together, into five parts, or fewer where there are few.
+    """Divide classes, given in groups that must stay together, into four parts, or three where there are few.
 
     The order is random by the seed. Groups larger than a tenth of the classes train; where too few are left for parts
     of the usual size, the parts have the size that the others alone would have.
@@ -126,12 +121,8 @@ def part_sizes(classes: int) -> tuple[dict[str, int], tuple[str, ...]]:
             "others to choose, calibrate and test on: add classes, each a folder with its images"
         )
     sizes = {part: round(fraction * classes) for part, fraction in SHARES.items()}
-    if classes >= FIVE_PARTS:
+    if classes >= MANY:
         return {**sizes, "calibration": max(MIN_CLASSES, sizes["calibration"])}, ()
-    cohort = (
-        f"{classes} classes are fewer than {FIVE_PARTS}: cohort and training classes are one part, so crowding is "
-        "measured on classes that the model knows, and normalisation may help less on new ones than on validation"
-    )
     if classes >= FOUR_PARTS:
         enough = classes >= 3 * MIN_CLASSES
         num_calibration = MIN_CLASSES if enough else max(4, round(0.2 * classes))
@@ -144,12 +135,12 @@ def part_sizes(classes: int) -> tuple[dict[str, int], tuple[str, ...]]:
             "calibration": num_calibration,
             "validation": max(3, classes // 8),
         }
-        return sizes, (cohort,) if enough else (cohort, unbounded)
+        return sizes, () if enough else (unbounded,)
     shared = (
         "validation and calibration classes are one part: the threshold is calibrated on classes that chose the model, "
         "its rates may be too good, and no bound for new classes is promised"
     )
-    return {"test": max(3, classes // 4), "validation": max(4, classes // 4)}, (cohort, shared)
+    return {"test": max(3, classes // 4), "validation": max(4, classes // 4)}, (shared,)
 
 
 def choose_far(images: Mapping[str, int], classes: Sequence[str], far: float | None) -> tuple[float, str]:

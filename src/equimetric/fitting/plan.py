@@ -125,7 +125,7 @@ class Plan:
             f"where all that do lose more than {MAX_RECALL_LOSS:.1%} of Recall@1"
         )
         yield (
-            f"cohort normalisation by the {self.parts.cohort} classes (mean form, strength {DEFAULT_STRENGTH:g}), or "
+            f"cohort normalisation by the training classes (mean form, strength {DEFAULT_STRENGTH:g}), or "
             f"another strength, the full form or none that raises TAR at FAR {self.far:g} on validation classes by "
             "more than one standard error over classes"
         )
@@ -138,7 +138,7 @@ def variations(best: Candidate, plan: Plan) -> Iterator[Candidate]:
     """Neighbours of a candidate: a larger and a smaller learning rate, dimensions beside its own."""
     config, changes = plan.run_config(best), dict(best.changes)
     max_dim = min(plan.largest_dim(fold) for fold in range(FOLDS))
-    dim = config.model.dim or min(MAX_DEFAULT_DIM, max_dim)
+    dim = config.model.dim or min(MAX_DEFAULT_DIM["frozen features"], max_dim)
     steps: list[tuple[str, float]] = [
         ("optimizer.lr", float(f"{config.optimizer.lr * factor:.1g}")) for factor in (3.0, 1 / 3)
     ]
@@ -171,7 +171,7 @@ def make_plan(
     values["evaluation"] = {
         "metrics": ["recall@1", "map@r", f"tar@far={rate:g}", "opis_far"],
         "selected_by": "map@r",
-        "cohort": {"part": parts.cohort, "strength": "auto", "form": "auto", "far": rate},
+        "cohort": {"part": "train", "strength": "auto", "form": "auto", "far": rate},
     }
     notes = (*parts.merge_notes, *([note] if note else []))
     return Plan(inspection, parts, rate, values, tuple(map(Candidate, METHODS)), notes)
@@ -185,5 +185,5 @@ def plan_values(data: Mapping[str, Any], backbone: str, seed: int) -> dict[str, 
         "seed": seed,
         "data": {**data, "transform": "imagenet" if packaged else "affine"},
         "model": {"backbone": backbone, **packaged, "frozen": True, "head_init": "pca"},
-        "training": {"steps": 600, "validate_every": 100, "patience": 300},
+        "training": {"patience": 300},
     }
