@@ -1,8 +1,8 @@
 """What TCM and a cohort do to accuracy and consistency: reads a finished study and prints a Markdown table.
 
 The figures of a run without a cohort and with the one that its validation classes chose are in its result; those with
-a cohort of its training classes in the mean form are computed for each of `--strengths`. All scores are on one axis;
-opis figures are in thousandths.
+a cohort of its training classes in the mean form are computed for each of `--strengths`, and with `--training` those of
+the training classes themselves. All scores are on one axis; opis figures are in thousandths.
 
     equimetric compare results/threshold-consistency/omniglot.toml --data.options.root PATH/omniglot_28.npz
     python benchmarks/threshold_consistency.py runs/threshold-consistency-omniglot
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
 
-from equimetric.evaluation import evaluate
+from equimetric.evaluation import Cohort, evaluate
 from equimetric.runs.evaluation import CohortOverride, embed_run
 from equimetric.runs.model import load_run
 from equimetric.runs.result import CohortSetting
@@ -33,6 +33,7 @@ COLUMNS = {
     "opis_far@10%": ("10 %", 1000),
     "opis_far_noise": ("noise", 1000),
 }
+TRAINING = "none, training classes"
 BASELINES = ("raw_features", "untrained")
 Scores = Mapping[str, float]
 
@@ -45,10 +46,17 @@ def run_folders(study: Path) -> dict[str, list[Path]]:
     return folders
 
 
-def evaluate_run(folder: Path, strengths: list[float]) -> tuple[dict[str, Scores], CohortSetting | None]:
+def evaluate_run(
+    folder: Path, strengths: list[float], training: bool
+) -> tuple[dict[str, Scores], CohortSetting | None]:
     """The figures of a run by kind of cohort, and the cohort setting chosen on its validation classes."""
     result = load_run(folder).result
     figures: dict[str, Scores] = {"none": result.plain}
+    if training:
+        _, samples = embed_run(folder, "train")
+        figures[TRAINING] = dict(
+            evaluate(**samples.arrays(), cohort=Cohort(samples.embeddings, strength=0.0), metrics=list(COLUMNS))
+        )
     for strength in strengths:
         _, samples = embed_run(folder, cohort=CohortOverride("train", strength, "mean"))
         figures[f"λ = {strength:g}"] = dict(evaluate(**samples.arrays(), metrics=list(COLUMNS)))
@@ -101,6 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", type=Path, help="folders of studies")
     parser.add_argument("--strengths", nargs="*", type=float, default=[], help="of cohorts of the training classes")
+    parser.add_argument("--training", action="store_true", help="the training classes, too, without a cohort")
     parser.add_argument("--figures", type=Path, help="folder to draw into, one figure for each study")
     args = parser.parse_args()
     for study in args.studies:
@@ -110,10 +119,11 @@ def main() -> None:
         chosen: dict[str, Counter[str]] = {}
         rows: dict[str, dict[str, list[Scores]]] = {}
         for name, folders in run_folders(study).items():
-            evaluated = [evaluate_run(folder, args.strengths) for folder in folders]
+            evaluated = [evaluate_run(folder, args.strengths, args.training) for folder in folders]
             rows[name] = {kind: [figures[kind] for figures, _ in evaluated] for kind in evaluated[0][0]}
             for kind, runs in rows[name].items():
                 print_row(name, kind, runs)
+            rows[name].pop(TRAINING, None)
             settings = [setting for _, setting in evaluated if setting is not None]
             chosen[name] = Counter(f"{setting.part}, {setting.form}, λ = {setting.strength:g}" for setting in settings)
         if args.figures is not None:

@@ -1,4 +1,4 @@
-"""The threshold-consistent margin: one match threshold for every class."""
+"""The threshold-consistent margin: the same two similarities for every training class."""
 
 from torch import Tensor
 
@@ -26,6 +26,9 @@ def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float 
     """Hold hard pairs of every class to the same two absolute similarities; add it to any base objective.
 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
+
+    It evens out the classes that are trained on. Whether those never seen follow must be measured: some became less
+    alike.
     """
     similarity = ops.special.similarity(pairs)
     pull = ops.Hinge(m_pos - similarity, pairs.positive, factor=lam_pos)
