@@ -246,6 +246,7 @@ def test_check_compares_new_embeddings_with_a_certificate(equimetric, is_one_sen
     new = np.repeat(generator.normal(size=(60, 8)), 8, axis=0) + 0.4 * generator.normal(size=(480, 8))
     np.savez(tmp_path / "new.npz", embeddings=new)
     np.save(tmp_path / "crowded.npy", new + 3)
+    np.savez(tmp_path / "labelled.npz", embeddings=new, labels=labels)
     np.save(tmp_path / "few.npy", new[:5])
     np.save(tmp_path / "wide.npy", np.ones((40, 9)))
     certificate = tmp_path / "threshold.json"
@@ -253,7 +254,10 @@ def test_check_compares_new_embeddings_with_a_certificate(equimetric, is_one_sen
     code, out, _ = equimetric("check", certificate, tmp_path / "new.npz")
     assert code == 0
     assert out.startswith("as certified")
-    code, out, _ = equimetric("check", certificate, tmp_path / "crowded.npy", "--json")
+    assert "in four of five such checks" in out
+    assert "480 samples without labels" in out
+    assert "480 samples of 60 classes" in equimetric("check", certificate, tmp_path / "labelled.npz")[1]
+    code, out, _ = equimetric("check", certificate, tmp_path / "crowded.npy", "--classes", "60", "--json")
     assert code == 1
     answer = json.loads(out)
     assert answer["answer"] == "shifted: recalibrate"

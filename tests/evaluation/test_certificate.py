@@ -205,7 +205,7 @@ def test_certificates_of_the_first_schema_load(calibration, file):
         ({"target": {"far": 2.0}}, "is damaged: far is 2.0"),
         ({"target_far": None}, "its target_far is None and its target_frr None"),
         ({"new_classes": {"far": "x"}}, "is damaged"),
-        ({"reference": {"nearest_neighbours": []}}, "is damaged: 'far' is missing"),
+        ({"reference": {"far": []}}, "is damaged: 'class_spread' is missing"),
         ({"model": 3}, "its model is 3"),
         ({"task": "identification"}, "is a certificate of identification, not of verification"),
     ],

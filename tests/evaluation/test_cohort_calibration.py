@@ -110,7 +110,7 @@ def test_the_certificate_names_its_cohort_and_decides_by_it(space, form, tmp_pat
     assert "accept scores above" in str(certificate)
     assert "distance" not in str(certificate)
     assert f"{form} form" in str(certificate)
-    assert certificate.check(embeddings, cohort=cohort).answer == "as certified"
+    assert certificate.check(embeddings, labels, cohort=cohort).answer == "as certified"
     assert found.plot_distances().axes[0].get_xlabel() == "score of a pair"
 
 

@@ -116,7 +116,7 @@ def calibrate(
         classes=held_out.rates_by_class(names, target_rate, confidence),
         data_sets=held_out.rates_by_data_set(target_rate, confidence),
         histogram=score_histogram(histogram) if uses_scores else histogram,
-        reference=drift_reference(sets, distances, confidence, seed),
+        reference=drift_reference(sets, distances, seed),
         fingerprint=data_fingerprint(embeddings, labels),
         samples=len(sets.queries),
         dimension=int(embeddings.shape[1]),

@@ -14,7 +14,7 @@ from equimetric.calibration.rates import ErrorRates, TargetRate
 from equimetric.calibration.targets import Target
 from equimetric.errors import EquimetricError
 from equimetric.evaluation.cohort import Cohort
-from equimetric.evaluation.engine.inputs import EmbeddingsLike
+from equimetric.evaluation.engine.inputs import EmbeddingsLike, LabelsLike
 
 if TYPE_CHECKING:
     from equimetric.calibration.result import Calibration
@@ -44,7 +44,7 @@ class Certificate(CertificateBase):
     model               sha256 of the weights that made the embeddings
     preprocessing       how images were brought to the model
     runtime             the arithmetic that an exported model computes in: float32 or int8
-    reference           nearest neighbours of the calibration data: see `check`
+    reference           what the calibrated classes are like: see `check`
     options             of `calibrate`, the geometry of the distances among them
     date                of the calibration, UTC
     equimetric          version that wrote the certificate
@@ -125,15 +125,18 @@ class Certificate(CertificateBase):
     def check(
         self,
         embeddings: EmbeddingsLike,
+        labels: LabelsLike | None = None,
         *,
+        classes: int | None = None,
         cohort: Cohort | None = None,
         model: str | None = None,
         preprocessing: str | None = None,
     ) -> DriftCheck:
-        """Whether unlabelled embeddings (N, D) are as the calibrated ones; see `drift`.
+        """Whether embeddings (N, D) are as the calibrated ones; see `drift`.
 
-        The answer is 'as certified', 'shifted: recalibrate' or 'too few to say', with the size of the shift and the
-        false accept rate it leads one to expect.
+        Labels, or without them the least number of classes that the images are of, in about equal shares, make smaller
+        shifts visible. The answer is 'as certified', 'shifted: recalibrate' or 'too few to say', with the size of the
+        change, the false accept rate it leads one to expect, and the smallest shift that would be seen.
         """
         self.check_compatible(model=model, preprocessing=preprocessing)
         vectors = self._vectors(embeddings, "embeddings")
@@ -145,6 +148,8 @@ class Certificate(CertificateBase):
             self.reference,
             vectors,
             geometry=self.geometry,
+            labels=labels,
+            classes=classes,
             cohort=None if self.cohort is None else self.cohort.require(cohort),
             threshold=self.threshold if self.cohort is None else -self.threshold,
             certified_far=self.fitted.far,

@@ -28,14 +28,17 @@ EXIT_SHIFTED = 1
     order=3,
     examples="""
     equimetric check threshold.json new.npz
-    equimetric check threshold.json new.npy --json
+    equimetric check threshold.json new.npy --classes 40
     """,
 )
 def check_certificate_command(
     certificate: Annotated[Path, typer.Argument(help="A certificate that `equimetric calibrate --out` wrote.")],
     source: Annotated[
         Path,
-        typer.Argument(help="New embeddings without labels: an .npz, .parquet or .npy file, or the folder of a run."),
+        typer.Argument(
+            help="New embeddings: an .npz, .safetensors, .parquet or .npy file, with labels or without, or the folder "
+            "of a run."
+        ),
     ],
     part: RunPart = "test",
     cohort: Annotated[
@@ -45,17 +48,25 @@ def check_certificate_command(
             help="The certificate's cohort: its file; for a run train, validation or both, where not that of the run.",
         ),
     ] = None,
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            "--classes", min=1, help="For images without labels: the least number of classes that they are of."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
-    """Check whether new embeddings resemble those that a threshold was calibrated on; they need no labels.
+    """Check whether new embeddings resemble those that a threshold was calibrated on, with labels or without.
 
-    The distances to nearest neighbours are compared with those in the certificate, and with how much these vary by
-    chance. The answer is 'as certified', 'shifted: recalibrate' (exit code 1) with the size of the shift and the false
-    accept rate to expect, or 'too few to say'. Embeddings of another dimension, or of a run with another model, are an
-    error. The new data should have about as many images per class as the calibrated ones.
+    The mean embedding and the distances of pairs are compared with those in the certificate, and with how much these
+    vary by chance from class to class. Images per class do not matter. The answer is 'as certified', 'shifted:
+    recalibrate' (exit code 1) or 'too few to say', with the size of the change, the false accept rate to expect, and
+    the smallest shift that would have been seen. Labels are used where the file or the run has them. Images without
+    labels may be of few classes, which hides shifts; --classes says that they are of more. Embeddings of another
+    dimension, or of a run with another model, are an error.
     """
     from equimetric.calibration import Certificate
-    from equimetric.evaluation.files import read_vectors
+    from equimetric.evaluation.files import read_labels, read_vectors
 
     loaded = Certificate.load(certificate)
     if cohort is not None and loaded.cohort is None:
@@ -65,11 +76,13 @@ def check_certificate_command(
         model, preprocessing = embeddings.origin["model"], embeddings.origin["preprocessing"]
         options: dict[str, Any] = {"model": model, "preprocessing": preprocessing, "cohort": embeddings.cohort}
         require_cohort(loaded, embeddings.cohort)
-        result = loaded.check(embeddings.pooled["embeddings"], **options)
+        labels = None if classes is not None else embeddings.pooled["labels"]
+        result = loaded.check(embeddings.pooled["embeddings"], labels, classes=classes, **options)
     else:
         from_file = cohort_of_certificate(loaded, cohort)
         require_cohort(loaded, from_file)
-        result = loaded.check(read_vectors(source), cohort=from_file)
+        labels = read_labels(source) if classes is None else None
+        result = loaded.check(read_vectors(source), labels, classes=classes, cohort=from_file)
     if as_json:
         typer.echo(json.dumps(result.to_dict()))
     else:

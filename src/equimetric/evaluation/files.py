@@ -21,7 +21,7 @@ from equimetric.errors import EquimetricError, did_you_mean, unknown_name
 from equimetric.evaluation.mapped_files import read_npy, read_safetensors
 from equimetric.evaluation.table_files import read_csv_rows, read_parquet_table
 
-__all__ = ["read_cohort", "read_embeddings", "read_vectors"]
+__all__ = ["read_cohort", "read_embeddings", "read_labels", "read_vectors"]
 
 REQUIRED = ("embeddings", "labels")
 OPTIONAL = ("gallery_embeddings", "gallery_labels")
@@ -80,6 +80,20 @@ def read_vectors(file: Path | str) -> NDArray[Any]:
             "numpy.save(file, …)"
         )
     return vectors
+
+
+def read_labels(file: Path | str) -> NDArray[Any] | None:
+    """The labels in a file that `read_vectors` reads; None where it holds none. Those beside an .npy do not count."""
+    file = Path(file)
+    if file.suffix.lower() == ".parquet":
+        table = read_parquet_table(file)[1]
+        return (
+            _parse_labels([str(label) for label in table["label"].to_pylist()])
+            if "label" in table.column_names
+            else None
+        )
+    stored = _load(file)
+    return stored.get("labels") if isinstance(stored, dict) else None
 
 
 def read_cohort(file: Path | str, *, embedded_only: bool = False) -> dict[str, NDArray[Any]] | None:
