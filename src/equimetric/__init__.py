@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from equimetric.objectives.objective import Objective, ObjectiveSum
     from equimetric.objectives.recipes import recipes
     from equimetric.pairs import Pairs, TripletBand, Triplets
+    from equimetric.plugins import load_plugins
     from equimetric.references.proxies import StaticProxy
     from equimetric.runs.model import TrainedModel
     from equimetric.studies import compare
@@ -103,6 +104,7 @@ __all__ = [
     "learners",
     "load",
     "load_dataset",
+    "load_plugins",
     "loss",
     "losses",
     "objective",
@@ -156,6 +158,7 @@ _MODULES = {
     "fit_model": "fitting",
     "load": "deployment.load",
     "load_dataset": "data",
+    "load_plugins": "plugins",
     "loss": "components",
     "losses": "constructors.losses",
     "objective": "objectives.composition",

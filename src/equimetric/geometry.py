@@ -9,10 +9,12 @@ A loss written in `pairs.similarity` therefore works in every geometry. `Geometr
 """
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +30,7 @@ from equimetric.ops.products import (
     squared_distance,
     unit,
 )
-from equimetric.registry import import_plugins
+from equimetric.registry import Registry, import_plugins
 
 NUMBER = r"\d+(?:\.\d+)?"
 """Pattern of a number in the name of a geometry."""
@@ -234,9 +236,27 @@ BUILT_IN = frozenset(GEOMETRIES)
 """Names of the geometries that losses list."""
 
 
+class OwnGeometries(Registry[Geometry]):
+    """Geometries that were added to `GEOMETRIES`, with the modules that added them."""
+
+    def add(self, name: str, record: Geometry, **options: Any) -> None:
+        """Register a geometry under its name."""
+        super().add(name, record, **options)
+        GEOMETRIES[name] = record
+
+    def forget(self, module: str) -> None:
+        """Forget what a module added, before it is imported anew."""
+        for name in self.names_of(lambda owner: owner == module):
+            GEOMETRIES.pop(name, None)
+        super().forget(module)
+
+
+OWN_GEOMETRIES = OwnGeometries("geometry", "")
+
+
 def add_geometry(geometry: Geometry) -> Geometry:
     """Register a geometry, so that configurations can name it; a plug-in does so when it is imported."""
-    GEOMETRIES[geometry.name] = check_new(geometry)
+    OWN_GEOMETRIES.add(geometry.name, check_new(geometry), module=sys._getframe(1).f_globals["__name__"])
     return geometry
 
 

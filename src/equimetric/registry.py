@@ -19,17 +19,21 @@ from pathlib import Path
 from pkgutil import iter_modules
 from threading import RLock
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from equimetric.errors import EquimetricError, unknown_name
 from equimetric.search_space import Choice, Integer, LogUniform, Uniform
 
-__all__ = ["PLUGINS", "Declaration", "Registry", "read_declarations", "read_options"]
+__all__ = ["PLUGINS", "REGISTRIES", "Declaration", "Registry", "read_declarations", "read_options"]
 
 Record = TypeVar("Record")
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
 PLUGINS = "equimetric.plugins"
 """Entry-point group of packages whose modules register components of their own."""
+
+REGISTRIES: WeakValueDictionary[tuple[str, str], Registry[Any]] = WeakValueDictionary()
+"""Every registry by kind and package."""
 
 _lock = RLock()
 
@@ -51,6 +55,7 @@ class Registry(Mapping[str, Record], Generic[Record]):
         self._aliases: dict[str, str] = {}
         self._known_as: dict[str, tuple[str, ...]] = {}
         self._discovered = False
+        REGISTRIES[kind, package] = self
 
     def add(
         self, name: str, record: Record, *, module: str, other_names: Iterable[str] = (), known_as: Iterable[str] = ()
@@ -81,6 +86,24 @@ class Registry(Mapping[str, Record], Generic[Record]):
 
         return decorate
 
+    def forget(self, module: str) -> None:
+        """Forget what a module registered, before it is imported anew."""
+        for name in [name for name, owner in self._modules.items() if owner == module]:
+            del self._records[name], self._modules[name], self._known_as[name]
+            self._aliases = {alias: owner for alias, owner in self._aliases.items() if owner != name}
+
+    def names_of(self, modules: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
+        """Name → all its names, of the records of modules that pass a test; imports nothing."""
+        return {
+            name: (name, *(alias for alias, owner in self._aliases.items() if owner == name))
+            for name, module in self._modules.items()
+            if modules(module)
+        }
+
+    def module_of(self, name: str) -> str:
+        """The module that registered a name."""
+        return self._modules[name]
+
     def find(self, name: str) -> Record:
         """The record of any of its names; a misspelt name raises an error that gives the nearest."""
         record = self.get(name)
@@ -102,7 +125,8 @@ class Registry(Mapping[str, Record], Generic[Record]):
             # Set first: modules may look something up while they are being imported.
             self._discovered = True
             try:
-                import_modules(self.package)
+                if self.package:
+                    import_modules(self.package)
                 if self.decorator is None:
                     import_plugins()
                 else:
@@ -134,6 +158,9 @@ def import_modules(package: str) -> None:
     for module in iter_modules(import_module(package).__path__):
         import_module(f"{package}.{module.name}")
 
+
+loaded_plugins: dict[str, None] = {}
+"""Modules that a configuration or the caller has named as plug-ins, in order."""
 
 _plugins_imported = False
 
@@ -199,9 +226,10 @@ class Declaration:
 def read_declarations(package: str, decorator: str) -> list[Declaration]:
     """Components that a package declares by `@decorator("name", …)`, read from its source without importing it.
 
-    Answers in a fraction of a second, where importing would load torch. Those of installed plug-ins follow.
+    Answers in a fraction of a second, where importing would load torch. Those of installed plug-ins follow, then those
+    of modules that have been loaded as plug-ins.
     """
-    sources = (package, *(plugin.module for plugin in entry_points(group=PLUGINS)))
+    sources = dict.fromkeys((package, *(plugin.module for plugin in entry_points(group=PLUGINS)), *loaded_plugins))
     return [declaration for source in sources for declaration in _declarations_in(source, decorator)]
 
 
@@ -222,7 +250,7 @@ def _declarations_in(name: str, decorator: str) -> Iterator[Declaration]:
     if spec is None:
         return
     if spec.submodule_search_locations is None:
-        files = {name: Path(spec.origin)} if spec.origin else {}
+        files = {name: Path(spec.origin)} if spec.origin and spec.origin.endswith(".py") else {}
     else:
         folders = map(Path, spec.submodule_search_locations)
         files = {f"{name}.{file.stem}": file for folder in folders for file in sorted(folder.glob("*.py"))}

@@ -29,10 +29,6 @@ def is_exempt(method, law):
     return any(law in part.exempt for part in recipes()[method].parts())
 
 
-def draws_at_random(method):
-    return any("draws" in part.exempt.get("permutation", "") for part in recipes()[method].parts())
-
-
 def is_one_graph(method, rows):
     return not is_exempt(method, "static shapes") and not (rows == LARGE and is_exempt(method, "large static shapes"))
 
@@ -97,11 +93,8 @@ def test_positives_of_large_batches_are_listed_between_two_graphs(method, monkey
 @pytest.mark.filterwarnings("ignore")  # of torch, where graphs end
 @pytest.mark.parametrize("rows", [128, LARGE])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_compiles(method, rows, monkeypatch):
-    # Graphs of autograd draw random numbers of their own, and so do rows that are computed a few at a time.
-    if draws_at_random(method):
-        monkeypatch.setattr("equimetric.ops.chunks.MIN_CHUNKED_PAIRS", 2**40)
-    assert_compiled_equals_eager(method, rows, "eager" if draws_at_random(method) else "aot_eager")
+def test_every_method_compiles(method, rows):
+    assert_compiled_equals_eager(method, rows, "aot_eager")
 
 
 @pytest.mark.slow

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_components import forgotten_plugins
 
-from equimetric.configuration import load_config
 from equimetric.objectives.recipes import recipes
 from equimetric.runs.configuration import RunConfig
+from equimetric.runs.plugin_config import load_with_plugins
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,7 +134,8 @@ def test_the_demo_study_is_part_of_the_package():
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
 def test_the_examples_are_valid_configurations(file):
-    assert load_config(file, RunConfig).method in recipes()
+    with forgotten_plugins():
+        assert load_with_plugins(file, RunConfig).method in recipes()
 
 
 def test_the_figures_beside_the_advice_of_a_paper_are_those_of_the_studies_they_name():

@@ -52,7 +52,7 @@ def test_rooms_depend_only_on_those_before_them():
         "errors checksums files stopping escaping progress weight_sources families code_version dotted extras",
         "file_hashes",
         "workers ray_clusters",
-        "search_space option_values seeding registry intervals",
+        "search_space option_values seeding registry intervals module_sources plugins script_definitions own_parts",
         "pairs geometry ops components",
         "losses",
         "selection",

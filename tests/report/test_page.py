@@ -87,7 +87,7 @@ def test_statement_conditions_numbers_and_reasons_are_shown(page):
         "1 of 8 runs failed",
         "the loss became NaN at step 340",
         "Baselines are not trained; a baseline with one run (n = 1) has no interval.",
-        "Failed runs, not in the means: contrastive (1 of 3).",
+        "Failed runs, not in the means: contrastive (1 of 3: the loss became NaN at step 340).",
     ):
         assert expected in page.text
 

@@ -102,6 +102,7 @@ BY_CONTENT = {
     "model.pretrained",
     "model.start",
     "training.device",
+    "plugins",
 }
 WITHOUT_INFLUENCE = {
     "logging.tensorboard": True,

@@ -85,7 +85,7 @@ def test_runs_that_end_are_lines_with_score_and_time(plan, jobs, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "finished untrained, seed 0: map@r 56.12% (1 of 6 runs)"
     assert lines[2].startswith("finished contrastive, seed 0: map@r 56.12%, 14 s (3 of 6 runs")
-    assert lines[3].startswith("failed margin, seed 0 (4 of 6 runs")
+    assert lines[3].startswith("failed margin, seed 0: the loss became nan (4 of 6 runs")
 
 
 def test_a_log_file_has_a_line_per_minute_and_not_per_step(plan, jobs, clock, capsys):

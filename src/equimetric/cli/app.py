@@ -103,8 +103,23 @@ def show_version(value: bool) -> None:
         raise typer.Exit
 
 
+def load_named_plugins(names: list[str] | None) -> None:
+    """Load the plug-ins that the caller names for a command."""
+    if names:
+        from equimetric.plugins import load_plugins
+
+        load_plugins(*names)
+
+
 def show_options(
     version: bool = typer.Option(False, "--version", help="Show the version.", callback=show_version, is_eager=True),
+    plugins: list[str] = typer.Option(  # noqa: B008
+        [],
+        "--plugins",
+        metavar="FILE",
+        help="A file or module with components of your own, for any command; may be given several times.",
+        callback=load_named_plugins,
+    ),
 ) -> None:
     """Deep metric learning with fair comparison built in. Start with: equimetric demo."""
 

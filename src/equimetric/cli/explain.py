@@ -1,9 +1,7 @@
 """`equimetric explain`."""
 
-import importlib
 import json
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ import typer
 from equimetric.cli.catalogue import complete, list_methods
 from equimetric.cli.command import EVALUATE, OUT, command
 from equimetric.cli.console import show, show_path
+from equimetric.cli.own_methods import load_methods
 from equimetric.errors import EquimetricError
 
 if TYPE_CHECKING:
@@ -38,16 +37,16 @@ SIZES = {"classes": 2, "dim": 64, "images": 1}
     equimetric explain triplet margin=0.2              Figure 1, another margin
     equimetric explain circle --out weights.png        Figure 1, with this beside it
     equimetric explain triplet margin=0.2 arcface --only      these two alone
-    equimetric explain my_package.losses:my_loss
     equimetric explain raw --against multi_similarity         whether they have the same gradients
     equimetric explain triplet --against "triplet margin=0.2" --embeddings test.npz
+    equimetric explain my_losses:gap margin=0.3        a loss of your own, in my_losses.py
     """,
 )
 def explain_command(
     methods: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Methods, or your own losses as package.module:name, each followed by its options as name=value; "
+            help="Methods, or your own losses as module:name, each followed by its options as name=value; "
             "drawn with the four losses of the Unified View's Figure 1, with the options given to one of these.",
             autocompletion=complete(list_methods),
         ),
@@ -206,40 +205,20 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
 
 
 def find_objective(name: str, options: dict[str, Any], sizes: Mapping[str, int] = SIZES) -> "Objective | ObjectiveSum":
-    """A method of the catalogue, or a user's own loss, with options."""
+    """A method of the catalogue, or a user's own loss or objective, with options."""
     from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
-    from equimetric.objectives.composition import objective
+    from equimetric.plugins import find_plugin_object
 
-    if ":" not in name:
-        return build_objective(name, options, Context(**sizes))
-    target = import_object(name)
-    if isinstance(target, Objective | ObjectiveSum):
-        if options:
-            raise EquimetricError(f"{name!r} is an objective that is made already; it takes no {next(iter(options))}")
-        return target
-    if not callable(target):
-        raise EquimetricError(f"{name!r} is {type(target).__name__}, not a loss; give a function of pairs or a module")
-    if isinstance(target, type):
-        try:
-            target, options = target(**options), {}
-        except TypeError as error:
-            raise EquimetricError(
-                f"{name!r} cannot be made without options: {error}; add them as name=value, or give an object of it"
-            ) from None
-    built: Objective | ObjectiveSum = objective(target, **options)
-    return built
-
-
-def import_object(name: str) -> Any:
-    """The object 'package.module:name', also from the current folder."""
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise EquimetricError(f"cannot find {name!r}: {error}; give package.module:name of a loss") from None
-    finally:
-        sys.path.pop(0)
+    if ":" in name:
+        load_methods(name)
+        target = find_plugin_object(name) if "+" not in name else None
+        if isinstance(target, Objective | ObjectiveSum):
+            if options:
+                raise EquimetricError(
+                    f"{name!r} is an objective that is made already; it takes no {next(iter(options))}"
+                )
+            return target
+    return build_objective(name, options, Context(**sizes))
 
 
 def parse_cosines(text: str) -> tuple[float, ...]:

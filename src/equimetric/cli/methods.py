@@ -1,5 +1,6 @@
 """`equimetric methods`."""
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from equimetric.cli.catalogue import MethodSummary, complete, list_methods
 from equimetric.cli.command import LOOK_UP, command
 from equimetric.cli.console import build_table, console, literal, show
+from equimetric.cli.own_methods import load_methods
 from equimetric.errors import unknown_name
 from equimetric.families import FAMILIES
 
@@ -21,6 +23,7 @@ __all__ = ["methods_command"]
     equimetric methods
     equimetric methods --family proxy
     equimetric methods multi_similarity
+    equimetric methods my_losses:gap
     """,
 )
 def methods_command(
@@ -66,7 +69,15 @@ def show_summary(method: MethodSummary) -> None:
 
 def explain_method(name: str) -> None:
     """Everything the registry knows about a method."""
+    if ":" in name:
+        from equimetric.objectives.recipes import find_recipe
+
+        load_methods(name)
+        name = find_recipe(name).name
     methods = list_methods()
+    if ":" in name:
+        explain_own(name)
+        return
     if name not in methods:
         from equimetric.objectives.recipes import recipes
         from equimetric.objectives.unknown_method import unknown_method
@@ -82,4 +93,17 @@ def explain_method(name: str) -> None:
         show(f"Elsewhere: {', '.join(method.known_as)}", wrap=True)
     show(f"Geometry {method.geometry}, references {method.references}, selection {method.selection}")
     rows = ((option, str(value), str(method.search.get(option, ""))) for option, value in method.options.items())
+    console.print(build_table(("option", "default", "search range"), rows))
+
+
+def explain_own(name: str) -> None:
+    """A loss of the user's own that has no name in the registry."""
+    from equimetric.objectives.recipes import find_recipe
+
+    recipe = find_recipe(name)
+    loss, selection, references = recipe.parts()
+    show(f"{recipe.title} ({name}), a loss of your own\n", wrap=True)
+    show(inspect.getdoc(loss.definition) or "It has no docstring.")
+    show(f"\nGeometry {loss.geometries[0]}, references {references.name}, selection {selection.name}")
+    rows = ((option, str(value), "") for option, value in recipe.defaults.items())
     console.print(build_table(("option", "default", "search range"), rows))

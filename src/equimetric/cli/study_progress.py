@@ -151,7 +151,7 @@ def describe_end(plan: "StudyPlan", job: "Job") -> str:
         score = format_score(metric, tuned.score).strip()
         return f"tuned {job.row}: {chosen} (trial {tuned.trial} of {tuned.trials}, validation {metric} {score})"
     if outcome.status == "failed":
-        return f"failed {label(job)}"
+        return f"failed {label(job)}: {outcome.error or 'no reason was recorded'}"
     scores = [f"{metric} {format_score(metric, outcome.metrics[metric]).strip()}"] if metric in outcome.metrics else []
     times = [format_duration(outcome.seconds)] if outcome.steps else []
     return f"finished {label(job)}: {', '.join([*scores, *times])}"

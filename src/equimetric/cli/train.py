@@ -24,6 +24,7 @@ __all__ = ["train_command"]
     overrides=True,
     examples="""
     equimetric train run.toml --optimizer.lr 1e-3 --method margin
+    equimetric train run.toml --method my_losses:gap --options.margin 0.3
     equimetric train runs/first --final all --folder final
     torchrun --nproc-per-node 4 -m equimetric train run.toml
 
@@ -55,17 +56,18 @@ def train_command(
     Ctrl-C stops after the current step; the same command resumes there. Any --key value after the file overrides a key
     of it. With torchrun, several processes train one model together.
     """
-    from equimetric.configuration import load_config, parse_overrides
+    from equimetric.configuration import parse_overrides
     from equimetric.evaluation import format_score
     from equimetric.processes import is_first_process
     from equimetric.runs.configuration import RunConfig
+    from equimetric.runs.plugin_config import load_with_plugins
     from equimetric.training import train
     from equimetric.training.preconditions import warn_if_not_augmented
     from equimetric.training.refit import refit_config
 
     overrides = parse_overrides(context.args)
     if final is None:
-        run = load_config(config, RunConfig, overrides)
+        run = load_with_plugins(config, RunConfig, overrides)
     elif overrides:
         raise EquimetricError(
             f"a final model repeats the configuration of its run; leave out --{next(iter(overrides))}"

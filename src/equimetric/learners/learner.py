@@ -16,6 +16,7 @@ from equimetric.geometry import unit
 from equimetric.learners.batch import Batch, Task
 from equimetric.learners.epoch_view import EpochView
 from equimetric.objectives import Objective, ObjectiveSum
+from equimetric.objectives.objective import BaseObjective
 from equimetric.registry import Registry
 
 __all__ = ["LEARNERS", "DelayedStart", "HasDelayedStart", "Learner", "LearnerFactory", "Outputs", "learner"]
@@ -159,7 +160,7 @@ class Learner(nn.Module):
 
     def training_only(self) -> Iterable[nn.Module]:
         """Modules that an embedding does not need: objectives by default; teachers and regressors are others."""
-        return [module for module in self.modules() if isinstance(module, Objective | ObjectiveSum)]
+        return [module for module in self.modules() if isinstance(module, BaseObjective)]
 
     def normalize(self, embedding: Tensor) -> Tensor:
         """(B, D) at unit length, unless the run evaluates raw embeddings."""

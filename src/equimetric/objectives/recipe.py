@@ -145,7 +145,9 @@ class Recipe:
             for name, default in part.options.items()
             if default is inspect.Parameter.empty
         }
-        return {option: getattr(context, source) for option, source in {**required, **self.context}.items()}
+        # What else a loss of the user's own requires, `build` asks for.
+        wanted = {option: source for option, source in {**required, **self.context}.items() if hasattr(context, source)}
+        return {option: getattr(context, source) for option, source in wanted.items()}
 
     def build(self, **options: Any) -> Objective:
         """Build the objective, with some options changed."""

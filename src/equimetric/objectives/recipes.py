@@ -184,7 +184,14 @@ def recipes() -> dict[str, Recipe]:
 
 
 def find_recipe(name: str) -> Recipe:
-    """Find a method by name; an unknown name raises an error with its name here, or the nearest one."""
+    """Find a method by name, or a loss of a plug-in as 'module:name'.
+
+    An unknown name raises an error with its name here, or the nearest one.
+    """
+    if ":" in name:
+        from equimetric.objectives.own import own_recipe
+
+        return own_recipe(name)
     methods = recipes()
     if name not in methods:
         from equimetric.objectives.unknown_method import unknown_method

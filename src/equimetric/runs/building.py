@@ -15,7 +15,9 @@ from equimetric.errors import EquimetricError, did_you_mean
 from equimetric.learners import LEARNERS, Learner
 from equimetric.learners.modules.networks import feature_dim
 from equimetric.objectives import Context, Objective, ObjectiveSum, build_objective
+from equimetric.objectives.own import MissingObjective
 from equimetric.option_values import check_options
+from equimetric.plugins import describe_missing
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.result import DataShape
@@ -143,7 +145,14 @@ class RunLearnerFactory:
         if any(value and name.rpartition(".")[2] == "sharded" for name, value in options.items()):
             raise EquimetricError("a training run keeps all class weights in every process; leave out options.sharded")
         context = Context(classes=classes or self.shape.classes, dim=dim or self.dim, images=self.shape.images)
-        return build_objective(self.config.method, options, context)
+        try:
+            return build_objective(self.config.method, options, context)
+        except EquimetricError as error:
+            if self.pretrained:
+                raise
+            # A stored model embeds without its objective, which may be of a plug-in that is not here.
+            reason = "; ".join(filter(None, [str(error), describe_missing(self.config.plugins)]))
+            return MissingObjective(reason)  # type: ignore[return-value]
 
     def _seed(self, purpose: str, index: int) -> None:
         # Networks are built on the CPU; `torch.manual_seed` would note the call for every other device, run after run.

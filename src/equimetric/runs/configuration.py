@@ -320,10 +320,17 @@ class Conditions(Strict):
 class RunConfig(Conditions):
     """One model: a method, its options, a seed, and the conditions."""
 
-    method: str = Field("multi_similarity", description="one of `equimetric methods`, or a sum such as 'margin+tcm'")
+    method: str = Field(
+        "multi_similarity",
+        description="one of `equimetric methods`, a sum such as 'margin+tcm', or a loss of your own, 'my_losses:gap'",
+    )
     options: Options = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     seed: int = Field(0, ge=0, description="seed of everything random")
+    plugins: list[str] = Field(
+        default=[],
+        description="files, beside this one, or modules with components of your own: plugins = ['my_losses.py']",
+    )
     refit: RefitConfig | None = Field(
         None, description="makes a final model of a finished run; written by `equimetric train RUN --final training`"
     )

@@ -22,17 +22,24 @@ from equimetric.configuration import load_stored_config, to_toml
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
 from equimetric.file_hashes import read_stamp
 from equimetric.files import explain_write_error, sync_file, sync_folder, write_atomically
+from equimetric.plugins import describe_missing
 from equimetric.runs.access import acquire_lock, first_missing, remove_files, remove_folders
 from equimetric.runs.configuration import RunConfig
-from equimetric.runs.key import PROTOCOL_VERSION, RunKey
+from equimetric.runs.key import PROTOCOL_VERSION, RunKey, run_parts
 from equimetric.runs.result import RunResult
 
-__all__ = ["RunFolder", "WrittenFile", "describe_environment"]
+__all__ = ["RunFolder", "WrittenFile", "changed_parts", "describe_environment", "missing_parts"]
 
 CONFIG, RESULT = "config.toml", "result.json"
 WEIGHTS, FROZEN_WEIGHTS = "model.safetensors", "backbone.safetensors"
 PER_QUERY, PROFILE, LOG = "per_query.npz", "profile.npz", "metrics.jsonl"
 ADVICE = "remove the run's folder and run it again: this run is trained anew, no other"
+
+OWN_PARTS = "plugins"
+"""Key of the environment: name → hash of every component of the user's own that the run depends on."""
+
+PLUGIN_TEXT = "plugin-"
+"""Begins the names of files with the text of plug-ins: for readers, never executed."""
 
 PROGRESS_FILES = ("checkpoint.json", RESULT, WEIGHTS)
 """Files of a run that has made progress: from its first checkpoint on."""
@@ -72,6 +79,28 @@ class WrittenFile:
     mtime_ns: int
 
 
+def changed_parts(environment: Mapping[str, Any], config: RunConfig) -> str:
+    """What of the components of the user's own is no longer as a run had it; '' where all of them are the same.
+
+    Those that are not loaded here are not compared.
+    """
+    then, now = environment.get(OWN_PARTS) or {}, run_parts(config).contents
+    changed = [name for name in now if name in then and then[name] != now[name]]
+    return f"another version of {', '.join(map(repr, changed))}, of which it keeps the text" if changed else ""
+
+
+def missing_parts(environment: Mapping[str, Any], config: RunConfig) -> str:
+    """Which components of the user's own a run had that are not loaded here, and how to load them; '' where all are."""
+    now = run_parts(config).contents
+    names = [name for name in environment.get(OWN_PARTS) or {} if name not in now]
+    if not names:
+        return ""
+    return describe_missing(config.plugins) or (
+        f"it was trained with {', '.join(map(repr, names))} of a script or module that is not imported here; import it "
+        "first, or put the definition into a file and name that in `plugins`"
+    )
+
+
 class RunFolder:
     """One run's folder; every file is written atomically, except the log, which only grows.
 
@@ -91,6 +120,11 @@ class RunFolder:
         """Write configuration and environment before the run starts; synced with the first progress."""
         self.write_config(config, sync=False)
         environment = describe_environment(data_fingerprint, key)
+        parts = run_parts(config)
+        if parts.contents:
+            environment[OWN_PARTS] = dict(parts.contents)
+        for name, text in parts.texts().items():
+            self.write(f"{PLUGIN_TEXT}{name}.txt", text, sync=False)
         self.write("environment.json", json_document(environment, indent=2), sync=False)
 
     def write_config(self, config: RunConfig, *, sync: bool = True) -> None:
@@ -111,7 +145,7 @@ class RunFolder:
         """Whether the folder was prepared for exactly this run."""
         return ((self.environment() or {}).get("key") or {}).get("content") == key.content
 
-    def require(self, key: RunKey, data_fingerprint: str) -> None:
+    def require(self, key: RunKey, data_fingerprint: str, config: RunConfig) -> None:
         """Raise an error where the folder holds another run; a start without progress is none."""
         if not self.has_progress():
             return
@@ -128,6 +162,8 @@ class RunFolder:
             difference = "of an older version of Equimetric, which can be loaded but not continued"
         elif environment["data_fingerprint"] != data_fingerprint:
             difference = "with other data"
+        elif changed := changed_parts(environment, config):
+            difference = f"with {changed}"
         else:
             difference = "with another configuration or other initial weights"
         raise EquimetricError(f"{str(self.path)!r} holds a run {difference}; choose another folder or remove it")
@@ -142,6 +178,7 @@ class RunFolder:
             yield
             return
         topmost = first_missing(self.path) or self.path
+        existing = {file.name for file in self.path.glob(f"{PLUGIN_TEXT}*.txt")}
         written = [file for name in START_FILES if not (file := self.path / name).exists()]
         with self.explain_write_errors():
             lock = acquire_lock(self.path / ".lock")
@@ -150,10 +187,19 @@ class RunFolder:
         finally:
             try:
                 if not self.has_begun():
-                    remove_files(written)
+                    texts = [file for file in self.path.glob(f"{PLUGIN_TEXT}*.txt") if file.name not in existing]
+                    remove_files([*written, *texts])
                     remove_folders(self.path, topmost)
             finally:
                 os.close(lock)
+
+    def require_parts(self, config: RunConfig) -> None:
+        """Raise an error where the run cannot be repeated: a component of the user's own is missing, or has changed."""
+        environment = self.environment() or {}
+        missing, changed = missing_parts(environment, config), changed_parts(environment, config)
+        if missing or changed:
+            reason = missing or f"it was trained with {changed}; restore that version"
+            raise EquimetricError(f"the run in {str(self.path)!r} cannot be repeated: {reason}")
 
     def has_progress(self) -> bool:
         """Whether the folder holds more than the start of a run."""

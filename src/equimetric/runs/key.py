@@ -10,18 +10,24 @@ from typing import Any, Literal, TypeAlias
 from equimetric.backbones import find_weight_file
 from equimetric.data.registry import path_options
 from equimetric.file_hashes import hash_file
+from equimetric.own_parts import OwnParts, find_parts
 from equimetric.processes import choose_device
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.start import start_weights
 
-__all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs"]
+__all__ = ["PROTOCOL_VERSION", "Role", "RunKey", "run_inputs", "run_parts"]
 
 PROTOCOL_VERSION = 2
 """Raised whenever the same configuration gives other numbers; old results are then kept apart from new ones."""
 
 Role: TypeAlias = Literal["final", "trial", "baseline", "joined", "probe", "refit"]
 
-IRRELEVANT_KEYS: dict[str, Any] = {"logging": True, "data": {"workers"}, "training": {"checkpoint_seconds"}}
+IRRELEVANT_KEYS: dict[str, Any] = {
+    "plugins": True,
+    "logging": True,
+    "data": {"workers"},
+    "training": {"checkpoint_seconds"},
+}
 """Keys of the configuration that cannot change a result."""
 
 OMITTED_DEFAULTS: dict[str, Any] = {
@@ -105,7 +111,20 @@ def run_inputs(config: RunConfig, data_fingerprint: str) -> dict[str, Any]:
     weights = find_weight_file(config.model.backbone, config.model.pretrained)
     if weights is not None:
         values["model"]["pretrained"] = hash_file(weights)
-    return {"config": values, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
+    inputs = {"config": values, "data": data_fingerprint, "protocol": PROTOCOL_VERSION}
+    own = run_parts(config).digests()
+    return {**inputs, "plugins": own} if own else inputs
+
+
+def run_parts(config: RunConfig) -> OwnParts:
+    """The components of the user's own that a run names; in paths nothing is named."""
+    values = config.model_dump(exclude={**IRRELEVANT_KEYS, "refit": True})
+    for name in path_options(config.data.name):
+        values["data"]["options"].pop(name, None)
+    values["data"].pop("split")
+    for name in ("start", "pretrained"):
+        values["model"].pop(name)
+    return find_parts({**values, "plugins": config.plugins})
 
 
 def omit_default(values: dict[str, Any], option: str, default: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from equimetric.checksums import Checksum
 from equimetric.data import ImageFiles, Images, transform, view_images
-from equimetric.errors import DamagedFileError, EquimetricError, not_a_tensor
+from equimetric.errors import DamagedFileError, EquimetricError, EquimetricWarning, not_a_tensor
 from equimetric.learners import Learner
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.embedding import embed_images
-from equimetric.runs.folder import ADVICE, FROZEN_WEIGHTS, WEIGHTS, RunFolder
-from equimetric.runs.result import RunResult
+from equimetric.runs.folder import ADVICE, FROZEN_WEIGHTS, WEIGHTS, RunFolder, changed_parts, missing_parts
+from equimetric.runs.result import DataShape, RunResult
 from equimetric.threads import use_threads
 
 __all__ = ["TrainedModel", "load_all_weights", "load_run", "load_weights", "parse_weights"]
@@ -74,7 +75,10 @@ def load_run(folder: str | Path) -> TrainedModel:
     if result is None or result.status != "done" or result.data is None:
         raise EquimetricError(f"{str(folder)!r} holds no finished training run; run it to its end first")
     config = run.config()
-    learner = build_learner(config, result.data, pretrained=False)
+    changed = changed_parts(run.environment() or {}, config)
+    if changed:
+        warnings.warn(f"{str(folder)!r} was trained with {changed}", EquimetricWarning, stacklevel=2)
+    learner = build_stored_learner(run, config, result.data)
     weights = load_all_weights(run)
     if config.training.precision == "float64":
         learner.to(torch.float64)
@@ -86,6 +90,15 @@ def load_run(folder: str | Path) -> TrainedModel:
         raise EquimetricError(f"the weights in {str(folder)!r} do not fit its configuration: {error}") from None
     learner.eval()
     return TrainedModel(config, learner, run.path, result)
+
+
+def build_stored_learner(run: RunFolder, config: RunConfig, shape: DataShape) -> Learner:
+    """The learner of a finished run; an error says where it misses a plug-in, which no folder of a run loads."""
+    try:
+        return build_learner(config, shape, pretrained=False)
+    except EquimetricError as error:
+        missing = missing_parts(run.environment() or {}, config)
+        raise EquimetricError(f"the run in {str(run.path)!r}: {error}; {missing}") if missing else error from None
 
 
 def load_all_weights(run: RunFolder) -> dict[str, Tensor]:

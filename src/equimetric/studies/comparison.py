@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from equimetric.dotted import set_dotted
 from equimetric.errors import EquimetricError, StorageError
+from equimetric.escaping import one_line
 from equimetric.runs.access import require_writable
 from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import DataConfig
@@ -17,13 +18,14 @@ from equimetric.runs.image_size import fit_images
 from equimetric.runs.regimes import fit_to_data
 from equimetric.stopping import Stopped, stop_on_signals
 from equimetric.studies.configuration import Baseline, StudyConfig
-from equimetric.studies.engines import open_engine
+from equimetric.studies.engines import Engine, open_engine
 from equimetric.studies.extraction import extract_features
 from equimetric.studies.index import StudyIndex
+from equimetric.studies.jobs import RowCheck
 from equimetric.studies.ledger import Ledger, check_fairness
 from equimetric.studies.plan import StudyPlan
 from equimetric.studies.records import StudyRecord
-from equimetric.studies.rows import find_points, run_config, tuned_conditions
+from equimetric.studies.rows import BASE, find_points, run_config, tuned_conditions
 from equimetric.studies.schedule import Watcher, execute_plan, forget_damaged, ignore_progress, record_unindexed_runs
 from equimetric.studies.search import budget
 from equimetric.studies.store import load_study, save_study
@@ -52,7 +54,10 @@ class Comparison:
     def __str__(self) -> str:
         lines = [self.table.headings, *(self.table.texts(row) for row in self.table.rows)]
         widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+        remarks = [f"{runs} failed: {reason}" for runs, reason in self.record.grouped_failures]
+        remarks += [f"{runs}: {note}" for runs, note in self.record.grouped_notes]
+        return "\n".join([*table, *map(one_line, remarks)])
 
     def __repr__(self) -> str:
         return f"Comparison({self.record.name!r}, {len(self.record.runs)} runs, {str(self.folder)!r})"
@@ -86,8 +91,10 @@ def compare(
         begin(plan)
     try:
         with stop_on_signals():
-            extract_features(plan, [row for row in plan.rows if plan.ready_jobs(row)])
+            ready = [row for row in plan.rows if plan.ready_jobs(row)]
             with open_engine(engine, jobs or plan.study.workers) as running:
+                check_in_worker(plan, ready, running)
+                extract_features(plan, ready)
                 execute_plan(plan, running, watch or ignore_progress)
     except Stopped as stop:
         raise Stopped(stop.number, f"stopped; {count_finished(plan)}; run the same command again to resume") from None
@@ -189,6 +196,17 @@ def check_plan(plan: StudyPlan) -> Ledger:
         varies=study.varies,
         waivers=study.waivers,
     )
+
+
+def check_in_worker(plan: StudyPlan, ready: Sequence[str], engine: Engine) -> None:
+    """Raise an error where a method cannot be built where it will train, before anything does."""
+    if not ready:
+        return
+    trained = [row for row in plan.rows.values() if row.kind == "trained"]
+    configs = {row.name: run_config(plan.study, row, seed=row.seeds[0], fold=row.folds[0]) for row in trained}
+    problem = engine.check([RowCheck(row, config, plan.data[BASE].shape) for row, config in configs.items()])
+    if problem:
+        raise EquimetricError(problem)
 
 
 def count_trials(plan: StudyPlan) -> dict[str, int | None]:

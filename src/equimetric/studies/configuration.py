@@ -37,7 +37,9 @@ def is_condition(key: str) -> bool:
 class MethodConfig(Strict):
     """Settings that may differ between the methods of a study."""
 
-    method: str = Field("", description="name of the method; default: the name of the table")
+    method: str = Field(
+        "", description="name of the method, or a loss of your own, 'my_losses:gap'; default: the name of the table"
+    )
     options: Options = Field(default_factory=dict, description="options of the method")
     learner: LearnerConfig = Field(default_factory=LearnerConfig)
     objective_lr: float | None = Field(None, gt=0, description="learning rate of the objective's own parameters")
@@ -158,6 +160,10 @@ class StudyConfig(Conditions):
         None,
         description="untrained rows: raw_pixels, raw_features, pretrained (features reduced by PCA to the dimension of "
         "embeddings), untrained; default: those the data allow",
+    )
+    plugins: list[str] = Field(
+        default=[],
+        description="files, beside this one, or modules with components of your own: plugins = ['my_losses.py']",
     )
     methods: dict[str, MethodConfig] = Field(min_length=1, description="one table for each method")
     families: dict[str, Options] = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +12,13 @@ from typing import Any, Literal
 from equimetric.code_version import code_fingerprint
 from equimetric.configuration import load_config
 from equimetric.errors import DamagedFileError, EquimetricError, StorageError
+from equimetric.own_parts import install_parts
+from equimetric.runs.building import build_learner
 from equimetric.runs.configuration import RunConfig
 from equimetric.runs.damage import set_aside, set_aside_if_damaged
 from equimetric.runs.folder import RunFolder
-from equimetric.runs.key import RunKey
-from equimetric.runs.result import RunResult
+from equimetric.runs.key import RunKey, run_parts
+from equimetric.runs.result import DataShape, RunResult
 from equimetric.runs.run_cache import RunCache
 from equimetric.studies.joining import join_folds
 from equimetric.studies.outcomes import ClassList, Outcome, make_outcome
@@ -24,7 +26,7 @@ from equimetric.studies.probes.probe import PROBES
 from equimetric.training.loop import Progress, train
 from equimetric.training.trials import train_trial
 
-__all__ = ["Job", "RunEntry", "run_job"]
+__all__ = ["Job", "RowCheck", "RunEntry", "build_rows", "run_job"]
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Errors of the operating system that say nothing about the run that was writing."""
@@ -92,11 +94,13 @@ class Job(RunEntry):
             "members": [str(folder) for folder in self.members],
             "probe": self.probe,
             "profile": self.profile,
+            "parts": run_parts(self.config).to_json(),
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
-        """The job from the values of `to_json`."""
+        """The job from the values of `to_json`; components of the sender's own are registered here, too."""
+        install_parts(values["parts"])
         return cls(
             RunKey(**values["key"]),
             Path(values["folder"]),
@@ -108,6 +112,39 @@ class Job(RunEntry):
             values["probe"],
             values["profile"],
         )
+
+
+@dataclass(frozen=True)
+class RowCheck:
+    """A row whose method a worker builds before anything trains: what it will see is what the caller's process sent."""
+
+    row: str
+    config: RunConfig
+    shape: DataShape
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, to send to a worker process."""
+        config = self.config.model_dump()
+        parts = run_parts(self.config).to_json()
+        return {"row": self.row, "config": config, "shape": self.shape.model_dump(mode="json"), "parts": parts}
+
+
+def build_rows(rows: Sequence[Mapping[str, Any]], cache: RunCache | None = None) -> str:
+    """Build the learners and objectives of rows; what is wrong with the first that cannot be built, '' if all can."""
+    for row in rows:
+        try:
+            install_parts(row["parts"])
+            config = load_config(row["config"], RunConfig)
+            build_learner(config, DataShape.model_validate(row["shape"]), cache=cache)
+        except Exception as error:
+            reason = str(error) if isinstance(error, EquimetricError) else last_traceback_line(error)
+            return f"method {row['row']!r} cannot be built in a worker process: {reason}"
+    return ""
+
+
+def last_traceback_line(error: Exception) -> str:
+    """The last line of a traceback."""
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def run_job(
@@ -152,7 +189,7 @@ def describe_run(
 def record_failure(job: Job, error: Exception) -> Outcome:
     """The outcome of a job that failed, written to the folder of its run, too, where it has one."""
     expected = isinstance(error, EquimetricError)
-    message = str(error) if expected else "".join(traceback.format_exception_only(error)).strip()
+    message = str(error) if expected else last_traceback_line(error)
     trace = None if expected else traceback.format_exc()
     if job.has_folder:
         RunFolder(job.folder).write_result(

@@ -219,6 +219,15 @@ class StudyRecord:
         return tuple((run, note) for run in self.runs for note in run.notes)
 
     @property
+    def grouped_failures(self) -> tuple[tuple[str, str], ...]:
+        """Reasons of failed runs, each once: ('gap, 3 of 3 runs, such as seed 0', reason)."""
+        groups: dict[str, dict[str, list[tuple[RunRecord, str]]]] = {}
+        for run in self.failed:
+            reason = run.error or "no reason was recorded"
+            groups.setdefault(reason, {}).setdefault(run.method, []).append((run, reason))
+        return tuple((self._describe_sources([*rows.items()]), reason) for reason, rows in groups.items())
+
+    @property
     def grouped_notes(self) -> tuple[tuple[str, str], ...]:
         """Notes of each method's runs, those with a common beginning merged: ('margin, 3 of 10 runs', first note).
 

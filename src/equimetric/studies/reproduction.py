@@ -77,6 +77,7 @@ def reproduce_run(folder: Path, progress: Callable[[int, Mapping[str, float]], N
             f"{str(folder)!r} is a {result.role} run, made of others; reproduce the runs that it is made of"
         )
     config = run.config()
+    run.require_parts(config)
     data = load_run_data(config.data, config.refit)
     require_same_data(run, data)
     with tempfile.TemporaryDirectory() as scratch:

@@ -53,10 +53,9 @@ class RowSpec:
         """The parameters that were tuned for the row's base, as this row takes them."""
         if self.base is None:
             return dict(params)
-        terms = parse_method(self.method)
-        first_term = terms[0][1].name
         # In a sum an option names its term.
-        qualified = len(terms) > 1
+        qualified = "+" in self.method
+        first_term = parse_method(self.method)[0][1].name if qualified else ""
         return {
             key if is_condition(key) or not qualified else f"{first_term}.{key}": value for key, value in params.items()
         }
@@ -96,7 +95,9 @@ def baseline_row(study: StudyConfig, name: str) -> RowSpec:
 def method_row(study: StudyConfig, name: str, config: MethodConfig) -> RowSpec:
     """A row of a method, with the conditions of its family and its own."""
     method = config.method or name
-    family = parse_method(method)[0][1].family
+    # A stored study is read without its plug-ins where nothing depends on the family of a method.
+    by_family = study.families or any(sweep.kinds for sweep in study.sweeps.values())
+    family = parse_method(method)[0][1].family if by_family else ""
     conditions = {**study.families.get(family, {}), **config.conditions}
     if config.objective_lr is not None:
         conditions["optimizer.objective_lr"] = config.objective_lr
@@ -200,4 +201,5 @@ def run_config(
             options[key] = value
     values["data"]["fold"] = fold
     values |= {"method": row.method, "options": options, "learner": dict(row.learner), "seed": seed}
+    values["plugins"] = study.plugins
     return RunConfig.model_validate(values)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from equimetric.configuration import load_config
 from equimetric.protocols import apply_protocol, find_protocol
 from equimetric.runs.configuration import DataConfig
+from equimetric.runs.plugin_config import load_with_plugins
 from equimetric.studies.configuration import StudyConfig
 
 __all__ = ["load_study_config"]
@@ -29,4 +29,4 @@ def load_study_config(
         protocol = find_protocol(candidate if name.endswith(".toml") and candidate.exists() else name)
         return apply_protocol(values, protocol, data=DataConfig.model_fields["name"].default)
 
-    return load_config(study, StudyConfig, overrides, complete=complete)
+    return load_with_plugins(study, StudyConfig, overrides, complete=complete)

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Literal
 
 from equimetric.errors import EquimetricError
+from equimetric.escaping import one_line
 from equimetric.evaluation import METRICS, Metric
 from equimetric.studies.judgement import Judgement, known_half_width, mean_interval
 from equimetric.studies.records import PLAIN, Kind, RunRecord, StudyRecord
@@ -319,7 +320,7 @@ def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], 
         yield "Columns “… plain” are of the same embeddings without the cohort."
     if any(cell is not None and ComparisonTable.fewer_seeds(row, cell) for row in rows for cell in row.cells):
         yield "(n = …) in a cell: only n runs have a finite value of that metric."
-    failures = [f"{row.label} ({row.failed} of {row.done + row.failed})" for row in rows if row.failed]
+    failures = [_describe_failures(study, row) for row in rows if row.failed]
     if failures:
         yield f"Failed runs, not in the means: {', '.join(failures)}."
     if study.departures:
@@ -327,6 +328,13 @@ def _footnotes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str], 
         yield f"Departs from the protocol {study.protocol} in {changes}."
     if study.ledger is not None:
         yield from study.ledger.footnotes()
+
+
+def _describe_failures(study: StudyRecord, row: Row) -> str:
+    """'contrastive (1 of 3: the loss became NaN at step 340)'."""
+    reasons = dict.fromkeys(one_line(run.error or "") for run in study.failed if run.method == row.method)
+    counts = f"{row.failed} of {row.done + row.failed}"
+    return f"{row.label} ({': '.join(filter(None, [counts, '; '.join(filter(None, reasons))]))})"
 
 
 def _interval_notes(study: StudyRecord, rows: Sequence[Row], metrics: Sequence[str]) -> Iterable[str]:

@@ -17,7 +17,7 @@ from equimetric.errors import EquimetricWarning, StorageError
 from equimetric.progress import set_progress_output
 from equimetric.runs.run_cache import RunCache
 from equimetric.stopping import Stopped, stop_on_signals
-from equimetric.studies.jobs import Job, run_job
+from equimetric.studies.jobs import Job, build_rows, run_job
 from equimetric.workers import listen_to_parent, separate_output
 
 __all__ = ["main"]
@@ -43,14 +43,19 @@ def main() -> None:
             warnings.showwarning = lambda message, *_: send({"notice": str(message)})
             cache = RunCache()
             while True:
-                execute(Job.from_json(json.loads(jobs.get())), send, cache)
+                message = json.loads(jobs.get())
+                if "check" in message:
+                    send({"checked": build_rows(message["check"], cache)})
+                else:
+                    execute(message, send, cache)
     except (Stopped, BrokenPipeError) as stop:
         # The listening thread holds the input, which would make an ordinary exit crash.
         os._exit(stop.exit_code if isinstance(stop, Stopped) else 0)
 
 
-def execute(job: Job, send: Send, cache: RunCache | None = None) -> None:
+def execute(values: Mapping[str, Any], send: Send, cache: RunCache | None = None) -> None:
     """Execute a job and report its progress and its end; `cache` is shared by the jobs of this worker."""
+    job = Job.from_json(values)
 
     def report(step: int, metrics: Mapping[str, float]) -> None:
         if step % STEPS_BETWEEN_REPORTS == 0 or not metrics:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from equimetric.components import Scheduled
-from equimetric.configuration import load_config
 from equimetric.learners import Batch
 from equimetric.processes import choose_device, init_processes
 from equimetric.runs.access import require_writable
@@ -17,6 +16,7 @@ from equimetric.runs.folder import RunFolder
 from equimetric.runs.image_size import fit_images
 from equimetric.runs.key import Role, RunKey
 from equimetric.runs.model import TrainedModel
+from equimetric.runs.plugin_config import load_with_plugins
 from equimetric.runs.regimes import fit_to_data
 from equimetric.runs.run_cache import RunCache
 from equimetric.threads import use_threads
@@ -58,7 +58,7 @@ def train(
     several processes train one model together. With `profile`, its folder also has what a report shows of a run
     beyond its scores: thresholds by class, a map of the embeddings, pair weights during training.
     """
-    config, cache = fit_images(load_config(config, RunConfig, overrides)), cache or RunCache()
+    config, cache = fit_images(load_with_plugins(config, RunConfig, overrides)), cache or RunCache()
     role = role if config.refit is None else "refit"
     with use_threads(config.training.threads), init_processes(config.training.device) as processes:
         require_writable(Path(folder or "runs"), "run folder")
@@ -71,7 +71,7 @@ def train(
             finished = find_finished(run, config, key, processes)
             if finished is not None:
                 return finished
-            run.require(key, data.fingerprint)
+            run.require(key, data.fingerprint, config)
             session = open_session(config, run, data, processes, cache, profiled=profile)
             run.prepare(config, data.fingerprint, key)
             train_steps(session, progress)

@@ -45,6 +45,7 @@ def refit_config(run: str | Path, classes: str) -> RunConfig:
     key = ((folder.environment() or {}).get("key") or {}).get("content")
     if key is None:
         raise EquimetricError(f"{str(run)!r} is a run of an older version of Equimetric; train it again first")
+    folder.require_parts(config)
     values = config.model_dump()
     values["refit"] = RefitConfig.model_validate(
         {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from equimetric.escaping import one_line
 from equimetric.report.answer_text import NO_BREAK_SPACE, answer, missing_runs_sentence, undecided_sentences
 from equimetric.report.interval_figure import interval_figure
 from equimetric.report.section import is_single, section
@@ -19,7 +20,8 @@ TEMPLATE = """
 {% endif %}
 <p class="answer">{{ sentences | join(" ") }}</p>
 {% if failed %}
-<p class="warning">{% if single %}The run failed; <a href="#failures">its reason</a> is given below.{% else %}{{ failed }} of {{ runs }} runs failed; <a href="#failures">their reasons</a> are listed below.{% endif %}</p>
+<p class="warning">{% if single %}The run failed; <a href="#failures">its reason</a> is given below.{% else %}{{ failed }} of {{ runs }} runs failed; <a href="#failures">their reasons</a> are listed below.{% endif %}
+{%- for runs, reason in reasons %}<br>{{ runs }}: {{ reason }}{% endfor %}</p>
 {% endif %}
 {% if noted %}
 <p class="warning">{% if single %}The run has{% else %}{{ noted }} of {{ runs }} runs have{% endif %} <a href="#training">notes</a> below the curves of training.</p>
@@ -38,6 +40,9 @@ TEMPLATE = """
 """  # noqa: E501
 
 
+REASONS_SHOWN = 3
+
+
 @section("answer", title="The answer", order=5, template=TEMPLATE)
 def answer_section(study: StudyRecord) -> Mapping[str, Any]:
     """Sentences, the picture, and the seeds or classes that undecided pairs would need."""
@@ -51,6 +56,7 @@ def answer_section(study: StudyRecord) -> Mapping[str, Any]:
         "figure": interval_figure(study, table) if measured and len(table.rows) > 1 else None,
         "missing": missing_runs_sentence(study),
         "failed": len(study.failed),
+        "reasons": [(runs, one_line(reason)) for runs, reason in study.grouped_failures[:REASONS_SHOWN]],
         "noted": sum(bool(run.notes) for run in study.runs),
         "runs": len(study.runs),
     }

@@ -91,6 +91,8 @@ def grid_weights(method: str, options: str) -> tuple[dict[str, list[float]] | No
             curves = weight_curves(objective, same_side=COMPANIONS, other_side=AGAINST, points=POINTS)
     except EquimetricError as error:
         return None, str(error)
+    except Exception as error:  # a loss of the user's own can raise anything
+        return None, f"it cannot be computed: {type(error).__name__}: {error}"
     sides = {"positive": curves.positive.numpy(), "negative": curves.negative.numpy()}
     if not all(np.isfinite(side).all() for side in sides.values()):
         return None, "its weights are not finite at these cosines"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from equimetric.errors import EquimetricError
-from equimetric.studies.jobs import Job
+from equimetric.studies.jobs import Job, RowCheck
 from equimetric.studies.outcomes import ClassList, Outcome
 
 __all__ = ["Engine", "Event", "JobEnd", "JobLost", "JobMessage", "JobProgress"]
@@ -58,6 +58,9 @@ class Engine(Protocol):
     """
 
     slots: int
+
+    def check(self, rows: Sequence[RowCheck]) -> str:
+        """What is wrong with the first row that cannot be built where jobs will run; '' if all can."""
 
     def start(self, job: Job) -> None:
         """Begin a job; the caller starts no more than `slots` at a time."""

@@ -7,12 +7,14 @@ import queue
 import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from equimetric.errors import EquimetricError, StorageError
 from equimetric.studies.engines.engine import Event, JobEnd, JobLost, JobMessage, JobProgress
-from equimetric.studies.jobs import Job
+from equimetric.studies.jobs import Job, RowCheck
 from equimetric.studies.outcomes import ClassList, Outcome
 from equimetric.workers import start_interpreter
 
@@ -23,9 +25,10 @@ POLL_SECONDS = 0.05
 
 @dataclass(eq=False)
 class Worker:
-    """A process that runs jobs, and its current job."""
+    """A process that runs jobs, its current job, and its answers to checks, None where it has ended."""
 
     process: subprocess.Popen[str]
+    answers: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
     job: Job | None = None
     listener: threading.Thread | None = None
 
@@ -38,19 +41,37 @@ class LocalEngine:
         self.workers: list[Worker] = []
         self.events: queue.SimpleQueue[Event | StorageError] = queue.SimpleQueue()
 
+    def check(self, rows: Sequence[RowCheck]) -> str:
+        """Let a worker build rows; it does jobs afterwards."""
+        worker = self.idle_worker()
+        self.send(worker, {"check": [row.to_json() for row in rows]})
+        answer = worker.answers.get()
+        if answer is None:
+            return f"a worker process ended while it built the methods (exit code {worker.process.wait()})"
+        return answer
+
     def start(self, job: Job) -> None:
         """Give a job to an idle worker, or to a new one."""
+        worker = self.idle_worker()
+        worker.job = job
+        self.send(worker, job.to_json())
+
+    def idle_worker(self) -> Worker:
+        """A worker without a job, a new one if there is none."""
         worker = next((idle for idle in self.workers if idle.job is None and idle.process.poll() is None), None)
         if worker is None:
             worker = Worker(start_worker())
             self.workers.append(worker)
             worker.listener = threading.Thread(target=self.listen, args=[worker], daemon=True)
             worker.listener.start()
-        worker.job = job
+        return worker
+
+    def send(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """Send a message in one line."""
         assert worker.process.stdin is not None
         # The output of a dead worker ends, too, and its listener reports that.
         with suppress(BrokenPipeError):
-            worker.process.stdin.write(json.dumps(job.to_json()) + "\n")
+            worker.process.stdin.write(json.dumps(message) + "\n")
             worker.process.stdin.flush()
 
     def listen(self, worker: Worker) -> None:
@@ -60,6 +81,9 @@ class LocalEngine:
             for line in lines:
                 if worker.job is not None:
                     self.events.put(self.read(worker, worker.job, line))
+                elif "checked" in (message := json.loads(line)):
+                    worker.answers.put(message["checked"])
+        worker.answers.put(None)
         if worker.job is not None:
             self.events.put(JobLost(worker.job, report_death(worker.job, worker.process.wait())))
             worker.job = None

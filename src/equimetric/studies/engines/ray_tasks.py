@@ -20,7 +20,7 @@ from equimetric.files import write_atomically
 from equimetric.ray_clusters import connect_ray
 from equimetric.runs.folder import RESULT
 from equimetric.studies.engines.engine import Event, JobEnd, JobLost
-from equimetric.studies.jobs import Job, run_job
+from equimetric.studies.jobs import Job, RowCheck, build_rows, run_job
 from equimetric.studies.outcomes import ClassList, Outcome
 
 __all__ = ["RayEngine"]
@@ -37,6 +37,15 @@ class RayEngine:
         self.ray = self.connection.enter_context(connect_ray(slots))
         self.task = self.ray.remote(num_cpus=1, max_retries=0)(run_remote_job)
         self.running: dict[Any, Job] = {}
+
+    def check(self, rows: Sequence[RowCheck]) -> str:
+        """Build rows in a task."""
+        task = self.ray.remote(num_cpus=1, max_retries=0)(build_rows)
+        try:
+            answer: str = self.ray.get(task.remote([row.to_json() for row in rows]))
+        except self.ray.exceptions.RayError as error:
+            answer = f"a task that builds the methods failed: {str(error).strip().splitlines()[-1]}"
+        return answer
 
     def start(self, job: Job) -> None:
         """Submit a job, with the files of the runs that it joins."""

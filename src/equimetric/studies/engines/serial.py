@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from equimetric.studies.engines.engine import Event, JobEnd, JobProgress
-from equimetric.studies.jobs import Job, run_job
+from equimetric.studies.jobs import Job, RowCheck, run_job
 
 __all__ = ["SerialEngine"]
 
@@ -19,6 +19,10 @@ class SerialEngine:
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.job: Job | None = None
+
+    def check(self, rows: Sequence[RowCheck]) -> str:  # noqa: ARG002
+        """Nothing: the caller has built them in this process."""
+        return ""
 
     def start(self, job: Job) -> None:
         """Store the job to run."""
