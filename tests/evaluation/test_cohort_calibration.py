@@ -57,7 +57,7 @@ def test_the_threshold_is_of_the_score(space, form, strength):
     found = em.calibrate(
         embeddings, labels, far=FAR, cohort=Cohort(cohort, strength=strength, nearest=9, form=form), resamples=50
     )
-    assert found.threshold == pytest.approx(threshold_of(score, labels, FAR), abs=1e-12)
+    assert found.threshold == pytest.approx(threshold_of(score, labels, FAR), rel=1e-9)
     assert found.interval[0] < found.interval[1]
     assert found.interval[0] <= found.threshold <= found.interval[1]
     positive, negative = pairs(score, labels)
@@ -69,7 +69,7 @@ def test_the_threshold_is_of_the_score(space, form, strength):
     for fold in (0, 1):
         fitting, held_out = folds != fold, folds == fold
         threshold = threshold_of(score[fitting][:, fitting], labels[fitting], FAR)
-        assert found.fold_thresholds[fold] == pytest.approx(threshold, abs=1e-12)
+        assert found.fold_thresholds[fold] == pytest.approx(threshold, rel=1e-9)
         _, negative = pairs(score[held_out][:, held_out], labels[held_out])
         accepted, wrong = accepted + (negative > threshold + 1e-9).sum(), wrong + len(negative)
     assert found.held_out.far == pytest.approx(accepted / wrong)

@@ -102,16 +102,16 @@ def test_every_search_is_by_the_normalised_score(space, form, strength, by, enro
     drawn = sorted(number for number, _ in expected)
     for place, (number, row) in enumerate(zip(drawn, scores.probe, strict=True)):
         score, name, stranger = expected[number, row]
-        assert scores.distance[place, 0] == pytest.approx(-score, abs=1e-12)
+        assert scores.distance[place, 0] == pytest.approx(-score, rel=1e-9)
         assert scores.nearest_class[place] == name
         assert scores.stranger[place] == stranger
         assert scores.named[place, 0] == (name == labels[row])
     accepted = np.sort([-score for score, _, stranger in expected.values() if stranger])
     threshold = accepted[int(0.1 * len(accepted))]
     point = found.points[0]
-    assert point.threshold == pytest.approx(threshold, abs=1e-12)
+    assert point.threshold == pytest.approx(threshold, rel=1e-9)
     named = [-score < threshold and name == labels[row] for (_, row), (score, name, new) in expected.items() if not new]
-    assert point.rank1 == pytest.approx(np.mean(named), abs=1e-12)
+    assert point.rank1 == pytest.approx(np.mean(named), rel=1e-9)
 
 
 def test_a_class_mean_is_no_mean_of_extended_vectors(space):
@@ -144,7 +144,7 @@ def test_a_cohort_of_no_strength_orders_as_plain_cosines(space, by):
     plain = em.evaluate_identification(embeddings, labels, by=by, fpir=0.1)
     same = em.evaluate_identification(embeddings, labels, by=by, fpir=0.1, cohort=Cohort(others, strength=0.0))
     assert (same.points[0].fpir, same.points[0].fnir) == (plain.points[0].fpir, plain.points[0].fnir)
-    assert same.points[0].threshold == pytest.approx(plain.points[0].threshold ** 2 / 2 - 1, abs=1e-12)
+    assert same.points[0].threshold == pytest.approx(plain.points[0].threshold ** 2 / 2 - 1, rel=1e-9)
 
 
 @pytest.mark.parametrize("by", ["item", "mean"])
@@ -172,7 +172,7 @@ def test_metrics_and_gallery_sizes_are_those_of_the_evaluation(space, by):
                 entries = [(embeddings[i], labels[i]) for i in items if labels[i] == identity]
                 score, _ = definition.search(embeddings[row], labels[row], entries, by)
                 accepted, pairs = accepted + (-score < below), pairs + 1
-    assert far == pytest.approx(accepted / pairs, abs=1e-12)
+    assert far == pytest.approx(accepted / pairs, rel=1e-9)
     curve.plot()
     found.plot()
 
@@ -205,7 +205,7 @@ def test_the_certificate_is_of_the_score(space, tmp_path, form, strength):
     definition = Definition(others, other_labels, form, strength)
     probes, entries = embeddings[:5], embeddings[60:65]
     expected = [definition.score(x, None, y, None) for x, y in zip(probes, entries, strict=True)]
-    assert loaded.scores(probes, entries, cohort).tolist() == pytest.approx(expected, abs=1e-12)
+    assert loaded.scores(probes, entries, cohort).tolist() == pytest.approx(expected, rel=1e-9)
     assert loaded.decide(probes, entries, cohort=cohort).tolist() == [score > loaded.threshold for score in expected]
 
 
@@ -223,8 +223,8 @@ def test_held_out_strangers_by_the_score(space):
                 (new if labels[row] in held_out else fitted).append(score)
         thresholds.append(sorted(fitted, reverse=True)[int(0.15 * len(fitted))])
         accepted, strangers = accepted + sum(score > thresholds[-1] for score in new), strangers + len(new)
-    assert found.fold_thresholds == pytest.approx(thresholds, abs=1e-12)
-    assert found.held_out_fpir == pytest.approx(accepted / strangers, abs=1e-12)
+    assert found.fold_thresholds == pytest.approx(thresholds, rel=1e-9)
+    assert found.held_out_fpir == pytest.approx(accepted / strangers, rel=1e-9)
 
 
 def test_a_certificate_refuses_another_cohort_and_other_embeddings(space):
@@ -346,14 +346,14 @@ def test_trials_are_scored_pair_by_pair(space, form, strength, shares_classes):
     found = em.evaluate_trials(embeddings, None, (first, second, same), labels=labels, cohort=cohort, far=0.1, draws=20)
     pairs = zip(first, second, strict=True)
     score = np.array([definition.score(embeddings[a], labels[a], embeddings[b], labels[b]) for a, b in pairs])
-    assert found.distance == pytest.approx(-score, abs=1e-12)
+    assert found.distance == pytest.approx(-score, rel=1e-9)
     assert found.geometry == found.to_dict()["geometry"] == cohort.title
     positive, negative = score[same], np.sort(score[~same])[::-1]
-    assert found["auc"] == pytest.approx((positive[:, None] > negative).mean(), abs=1e-12)
+    assert found["auc"] == pytest.approx((positive[:, None] > negative).mean(), rel=1e-9)
     threshold = negative[int(0.1 * len(negative))]
-    assert found["tar@far=0.1"] == pytest.approx((positive > threshold).mean(), abs=1e-12)
+    assert found["tar@far=0.1"] == pytest.approx((positive > threshold).mean(), rel=1e-9)
     point = found.calibrate(far=0.1)
-    assert point.threshold == pytest.approx(-threshold, abs=1e-12)
+    assert point.threshold == pytest.approx(-threshold, rel=1e-9)
     found.plot()
 
 
