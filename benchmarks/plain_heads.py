@@ -2,7 +2,7 @@
 
 Both do what a run does and nothing else: the same classes, batch shape, steps, optimiser, validations and test, the
 best weights kept in memory. The bare losses are plain tensor arithmetic, as one writes it for one loss. The peer's loop
-is a DataLoader with its sampler, its loss and miner, and its AccuracyCalculator.
+has its sampler, its loss and miner, and its AccuracyCalculator; batches are gathered at once, not collated row by row.
 """
 
 from __future__ import annotations
@@ -244,13 +244,13 @@ def train_peer(config: RunConfig, parts: Parts, start: dict[str, Tensor], clock:
 
     from pytorch_metric_learning.samplers import MPerClassSampler
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-    from torch.utils.data import DataLoader, TensorDataset
 
     features, labels = parts.train
     size = config.batch.classes * config.batch.samples
     rows = config.training.steps * size
     sampler = MPerClassSampler(labels, m=config.batch.samples, batch_size=size, length_before_new_iter=rows)
-    batches = iter(DataLoader(TensorDataset(features, labels), batch_size=size, sampler=sampler))
+    drawn = torch.tensor(list(sampler)).split(size)
+    batches = ((features.index_select(0, rows), labels[rows]) for rows in drawn)
     loss, miner = peers()[config.method](parts.classes, config.model.dim)
     calculator = AccuracyCalculator(include=("mean_average_precision_at_r", "precision_at_1"), k="max_bin_count")
     return train_head(config, parts, start, batches, loss, miner, partial(peer_scores, calculator), clock)

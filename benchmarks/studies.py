@@ -1,9 +1,10 @@
 """Head trainings of a study beside the same training as a bare PyTorch loop, and with pytorch-metric-learning.
 
-A training is a linear head of 1280 → 128 on frozen features, batches of 8 × 4, 1,000 steps, a validation every 100, the
-test at the end. Ours is a whole run, as a worker of a study executes it: data, building, checks, folder, result. Whole
-trainings take turns in one process; printed are medians, and medians of the ratios of neighbours. Machinery is what a
-run takes beside its steps, validations and test. Trainings per hour are counted with two processes at work.
+A training is a linear head of 1280 → 128 on frozen features, batches of 8 × 4 rows or more, 1,000 steps, a validation
+every 100, the test at the end. Ours is a whole run, as a worker of a study executes it: data, building, checks, folder,
+result. Whole trainings take turns in one process; printed are medians, and medians of the ratios of neighbours.
+Machinery is what a run takes beside its steps, validations and test. Trainings per hour are counted with two processes
+at work.
 
     python benchmarks/studies.py                                  # six methods on made-up features
     python benchmarks/studies.py --methods contrastive arcface --repeats 9 --optimizer rmsprop
@@ -43,7 +44,7 @@ from equimetric.training.session import Session, open_session
 from objectives import peers
 from plain_heads import BARE, Clock, Parts, Timing, train_bare, train_peer
 
-FEATURES, DIM, CLASSES, IMAGES = 1280, 128, 81, 67
+FEATURES, DIM, CLASSES, IMAGES, BATCH_CLASSES = 1280, 128, 81, 67, 8
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -58,12 +59,14 @@ def write_features(folder: Path) -> Path:
     return folder / "features.npz"
 
 
-def configuration(method: str, data: dict[str, Any], model: dict[str, Any], options: argparse.Namespace) -> RunConfig:
+def configuration(
+    method: str, data: dict[str, Any], model: dict[str, Any], batch: int, options: argparse.Namespace
+) -> RunConfig:
     values = {
         "method": method,
         "data": data,
         "model": {"dim": DIM, **model},
-        "batch": {"classes": 8, "samples": 4},
+        "batch": {"classes": BATCH_CLASSES, "samples": batch // BATCH_CLASSES},
         "optimizer": {"name": options.optimizer, "schedule": "constant"},
         "training": {"steps": options.steps, "validate_every": 100},
         "evaluation": {"metrics": ["map@r", "recall@1"]},
@@ -145,10 +148,10 @@ class Row:
     peer: list[Timing] = field(default_factory=list)
     overhead: list[float] = field(default_factory=list)
 
-    def ratio(self, name: str, base: str) -> float:
-        return statistics.median(
-            a.whole / b.whole for a, b in zip(getattr(self, name), getattr(self, base), strict=True)
-        )
+    def ratio(self, name: str, base: str) -> str:
+        """The median of the ratios of neighbours, and their range."""
+        ratios = [a.whole / b.whole for a, b in zip(getattr(self, name), getattr(self, base), strict=True)]
+        return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}–{max(ratios):.2f}]" if ratios else "nan"
 
     def step(self, name: str) -> float:
         return 1000 * statistics.median(statistics.median(timing.steps) for timing in getattr(self, name))
@@ -184,7 +187,7 @@ def report(method: str, row: Row) -> str:
         f"{row.step('ours'):>7.3f}{row.step('bare'):>7.3f}{row.step('peer') if row.peer else float('nan'):>7.3f}",
         f"{row.whole('ours'):>8.3f}{statistics.median(row.trials):>8.3f}{row.whole('bare'):>8.3f}",
         f"{row.whole('peer') if row.peer else float('nan'):>8.3f}",
-        f"{row.ratio('ours', 'bare'):>8.2f}{row.ratio('peer', 'ours') if row.peer else float('nan'):>8.2f}",
+        f"{row.ratio('ours', 'bare'):>20}{row.ratio('peer', 'ours') if row.peer else 'nan':>20}",
         f"{100 * statistics.median(row.overhead):>9.1f} %",
     ]
     return "".join(cells)
@@ -221,6 +224,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(BARE))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch", type=int, nargs="+", default=[4 * BATCH_CLASSES], help="rows of 8 classes")
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--images", help="a manifest of images, for features of a frozen EfficientNet-Lite0")
@@ -239,20 +243,24 @@ def main() -> None:
             data_options = {"file": args.images, "label": args.label, "split": args.split}
             data = {"name": "manifest", "options": data_options, "transform": "imagenet"}
             model = {"backbone": "efficientnet_lite0", "pretrained": "package", "frozen": True}
-        configs = [configuration(method, data, model, args) for method in args.methods]
+        configs = {
+            batch: [configuration(method, data, model, batch, args) for method in args.methods] for batch in args.batch
+        }
         if args.work:
-            print(work(args.work, configs, folder, CLOCKS[args.clock]))
+            print(work(args.work, configs[args.batch[0]], folder, CLOCKS[args.clock]))
             return
         cache = RunCache()
-        print(f"heads of 1280 → 128, 8 × 4 rows, {args.steps:,} steps, {args.optimizer}, {args.clock} time")
-        print(f"{'':<24}{'ms a step':>14}{'':>7}{'s a training':>25}{'':>7}{'ratios':>16}")
-        print(
-            f"{'method':<24}{'ours':>7}{'bare':>7}{'peer':>7}{'ours':>8}{'trial':>8}{'bare':>8}{'peer':>8}"
-            f"{'÷ bare':>8}{'peer ÷':>8}{'machinery':>11}"
-        )
-        for config in configs:
-            row = measure(config, cache, folder, args.repeats, CLOCKS[args.clock])
-            print(report(config.method, row), flush=True)
+        for batch, batch_configs in configs.items():
+            size = f"{BATCH_CLASSES} × {batch // BATCH_CLASSES} rows"
+            print(f"heads of 1280 → 128, {size}, {args.steps:,} steps, {args.optimizer}, {args.clock} time")
+            print(f"{'':<24}{'ms a step':>14}{'':>7}{'s a training':>25}{'':>7}{'ratios: median [range]':>40}")
+            print(
+                f"{'method':<24}{'ours':>7}{'bare':>7}{'peer':>7}{'ours':>8}{'trial':>8}{'bare':>8}{'peer':>8}"
+                f"{'÷ bare':>20}{'peer ÷':>20}{'machinery':>11}"
+            )
+            for config in batch_configs:
+                row = measure(config, cache, folder, args.repeats, CLOCKS[args.clock])
+                print(report(config.method, row), flush=True)
         if args.workers:
             arguments = [argument for argument in sys.argv[1:] if argument != "--work"]
             num_runs, num_trials = count_per_hour(arguments, args.workers)

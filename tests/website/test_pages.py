@@ -399,8 +399,80 @@ def test_sentences_on_benchmarks_have_the_figures_of_their_records():
     gains = [int(cached) / int(row[4]) for row in rows for cached in row[6:]]
     assert f"{min(ratios)} to {max(ratios)} times" in shown["loading"]
     assert f"{min(gains):.0f} to {max(gains):.0f} times" in shown["loading"]
-    single = [re.search(r"÷ faiss flat, AVX2: ([\d.]+)", records[name])[1] for name in ("search", "search-avx2")]
-    assert f"{single[0]} to {single[1]} times" in shown["search"]
+    for name in ("gallery", "gallery, AVX2"):
+        assert search_range(records["search"], name, 1) in shown["search"]
+        assert search_range(records["search"], name, 512, 1000, 10000) in shown["search"]
+
+
+def record_output(name):
+    return json.loads((RECORDS / f"{name}.json").read_text())["output"]
+
+
+def span(values):
+    """What a page says of several ratios."""
+    low, high = (f"{value:.{1 if value >= 1.05 else 2}f}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def search_range(output, name, *sizes):
+    """Ratios to the fastest peer for these numbers of queries."""
+    counts = [int(count) for count in re.search(r"at a time:([\d ]+?) +MB", output)[1].split()]
+    row = next(line for line in output.splitlines() if line.startswith(f"{name} ÷ fastest peer"))
+    ratios = dict(zip(counts, map(float, re.findall(r"([\d.]+) \[", row)), strict=True))
+    return span([ratios[size] for size in sizes])
+
+
+def loss_ratios(output, batch):
+    """Method → time of the peer by ours, at one batch size."""
+    block = re.search(rf"B = {batch},.*?(?:\n\n|\Z)", output, re.DOTALL)[0]
+    return {name: float(ratio) for name, ratio in re.findall(r"^(\w+) +[\d.]+ +[\d.]+ +([\d.]+)$", block, re.M)}
+
+
+def test_rates_of_false_alarms_are_those_of_the_record():
+    rows = re.findall(r"^(as before|crowded) +(\d+) +\d+ +([\d.]+) +([\d.]+) +([\d.]+)$", record_output("drift"), re.M)
+    before = zip(*((float(rate) for rate in row[2:]) for row in rows if row[0] == "as before"), strict=True)
+    means = [sum(rates) / len(rates) for rates in before]
+    sentence = (
+        "{:.1f} % of checks without labels raise an alarm, {:.1f} % with the number of classes and {:.1f} % with labels"
+    )
+    assert max(means) <= 1
+    assert sentence.format(*means) in " ".join((ROOT / "docs" / "evaluation.md").read_text().split())
+    assert sentence.format(*means) in (ROOT / "benchmarks" / "shown.toml").read_text()
+
+
+def test_speeds_in_the_readme_are_those_of_the_records():
+    """Every ratio of the table of costs is computed again from the record of its script."""
+    section = (ROOT / "README.md").read_text().partition("## What it costs")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "`" in line]
+    shown = {(what, other): ratio for what, other, ratio, script in (row for row in rows if len(row) == 4)}
+    losses = {batch: loss_ratios(record_output("objectives"), batch) for batch in (32, 128)}
+    named = {"ntxent": "NT-Xent", "smooth_ap": "Smooth-AP"}
+    common = [ratio for name, ratio in losses[128].items() if name not in named]
+    special = [f"{title} {losses[128][name]:.0f}" for name, title in named.items()]
+    studies = re.findall(r"^(\w+) .*? ([\d.]+) \[[\d.–]+\] +([\d.]+) \[", record_output("studies"), re.M)
+    assert len(studies) == 8
+    heads = {
+        what: ", margin loss ".join(
+            span([ratio(row) for row in studies if (row[0] == "margin") == margin]) for margin in (False, True)
+        )
+        for what, ratio in {"peer": lambda row: float(row[2]), "bare": lambda row: 1 / float(row[1])}.items()
+    }
+    expected = {
+        "one loss, forward and backward, batch of 32; of 128": ", ".join(
+            [f"{span(losses[32].values())}; {span(common)}", *special]
+        ),
+        "training a head on frozen features, whole run": heads["peer"],
+        "the same": heads["bare"],
+    }
+    searches = {
+        "50,000 vectors, 1 query": ("search", [1]),
+        "50,000 vectors, 16 to 10,000 queries": ("search", [16, 512, 1000, 10000]),
+        "a million vectors, 1 to 512 queries": ("search-1m", [1, 16, 512]),
+    }
+    for what, (record, sizes) in searches.items():
+        vnni, avx2 = (search_range(record_output(record), name, *sizes) for name in ("gallery", "gallery, AVX2"))
+        expected[f"exact search of {what} at a time"] = f"{vnni}; without VNNI {avx2}"
+    assert {what: ratio for (what, _), ratio in shown.items()} == expected
 
 
 def path_in_docs(file):
