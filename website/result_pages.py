@@ -16,8 +16,8 @@ OUTCOMES = {
     "glyphs-reality-check": "classification and proxy losses lead: normalised softmax is 12.0 points of MAP@R better"
     " than contrastive loss.",
     "learners": "given equal computation, no learner is better than one network with multi-similarity loss.",
-    "threshold-consistency": "a cohort of training classes makes classes more alike than TCM does, and helps on"
-    " photographs in all 14 spaces.",
+    "threshold-consistency": "a cohort of training classes makes classes more alike, on photographs in all 14"
+    " spaces; TCM does so with some methods and the opposite with others.",
 }
 """Study → what came out, in a sentence; its numbers are those of the README."""
 

@@ -1,4 +1,4 @@
-"""The threshold-consistent margin: the same two similarities for every training class."""
+"""The threshold-consistent margin: the same two similarities to aim at for every class."""
 
 from torch import Tensor
 
@@ -27,8 +27,8 @@ def tcm(pairs: Pairs, *, m_pos: float = 0.9, m_neg: float = 0.5, lam_pos: float 
 
     L = λ⁺ mean_{positives with s ≤ m⁺} (m⁺ − s) + λ⁻ mean_{negatives with s ≥ m⁻} (s − m⁻)
 
-    It evens out the classes that are trained on. Whether those never seen follow must be measured: some became less
-    alike.
+    It is meant to make error rates of classes alike. On frozen features, where hardly a positive reaches m⁺, it made
+    those of some methods less alike: measure it, on classes that were not trained on.
     """
     similarity = ops.special.similarity(pairs)
     pull = ops.Hinge(m_pos - similarity, pairs.positive, factor=lam_pos)
