@@ -201,7 +201,7 @@ globalThis.pageWalk = (() => {
     [first.value, second.value] = [a, b];
     fire(second, "change");
     await settle();
-    return document.getElementById("compare-words").textContent;
+    return text(document.getElementById("compare-words"));
   };
 
   /** The verdict that the leaderboard shows of a method against another; null without one. */

@@ -210,6 +210,9 @@ def test_no_two_statements_of_a_study_contradict_each_other(run, study_of, seed)
                 worse = name != best and statements.said[metric, best, name][0] == "better"
                 assert (marked[name] == "") == worse
             assert (marked[best] == "bold") == (sum(marked[name] != "" for name in judged) == 1)
+        if metric == "map@r":
+            listed = {shown["name"] for shown in section["rows"] if shown["tied"]}
+            assert listed == {name for name, mark in marked.items() if mark}
         statements.check_order(metric, own)
     read_answer(answer(study, table, judge_study(study).methods), trained, statements)
     for sentence in answer_section(study)["needs"]:

@@ -1,6 +1,7 @@
 """Parts of a page: how many bytes they may take, names beside points, memory, notes, and pages without pictures."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -262,6 +263,15 @@ def test_bars_of_baselines_stay_in_their_cells(study):
         for cell in row["cells"]:
             bar = cell["bar"] or {"mean": 0, "low": None, "high": None}
             assert all(0 <= end <= BAR for end in bar.values() if isinstance(end, float))
+
+
+def test_every_cell_of_the_leaderboard_has_a_heading_with_joined_folds_too(judged_study):
+    trained = (run for run in judged_study.runs if run.kind == "trained")
+    text = render_html(replace(judged_study, joined_runs=tuple(replace(run, fold=-1) for run in trained)))
+    (table,) = re.findall(r'id="leaderboard-table">.*?</table>', text, re.DOTALL)
+    head, *rows = [len(re.findall(r"<t[hd][ >]", row)) for row in table.split("<tr")[1:]]
+    assert "folds joined" in table
+    assert rows == [head] * 4
 
 
 def test_lesser_metrics_are_folded():

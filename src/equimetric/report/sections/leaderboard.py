@@ -104,7 +104,7 @@ TEMPLATE = """
       {% if loop.first %}
       <td class="effect number" data-value="{{ row.verdict.effect }}" title="{{ row.verdict.get("exact", "") }}">{{ row.verdict.size }}</td>
       {% endif %}
-      <td data-value="{{ cell.group }}">{{ cell.group or "–" }}</td>
+      <td class="group" data-value="{{ cell.group }}">{{ cell.group or "–" }}</td>
       {% endif %}
       {% endfor %}
       {% if published %}
@@ -196,29 +196,28 @@ def leaderboard_rows(
     published: Mapping[str, Sequence[str]],
 ) -> list[dict[str, Any]]:
     """What the template shows of every row."""
-    columns = list(table.columns)
     cells = {row.method: list(row.cells) for row in table.rows}
-    if joined is not None:
-        by_method = {row.method: row.cells[0] for row in joined.rows}
-        columns.insert(1, joined.columns[0])
-        for method, method_cells in cells.items():
-            method_cells.insert(1, by_method.get(method))
+    joined_cells = {row.method: row.cells[0] for row in joined.rows} if joined is not None else {}
     # Bars compare the methods; baselines far away would press them together.
-    trained = [cells[row.method] for row in table.rows if row.kind == "trained"] or list(cells.values())
-    spans = [cell_span([method_cells[index] for method_cells in trained]) for index in range(len(columns))]
+    compared = [row.method for row in table.rows if row.kind == "trained"] or list(cells)
+    spans = [cell_span([cells[method][place] for method in compared]) for place in range(len(table.columns))]
+    joined_span = cell_span([joined_cells.get(method) for method in compared])
     rows = []
     for row in table.rows:
         row_cells = [
-            cell_data(table, column, cell, span, row)
-            for column, cell, span in zip(columns, cells[row.method], spans, strict=True)
+            cell_data(table, column, cell, span, row) | judged_cell(table, column, row)
+            for column, cell, span in zip(table.columns, cells[row.method], spans, strict=True)
         ]
-        for column, cell in zip(columns, row_cells, strict=True):
-            if column in table.columns:
-                cell |= judged_cell(table, column, row)
+        if joined is not None:
+            # Its verdicts are of another family, that of the table of joined folds.
+            joined_cell = cell_data(table, joined.columns[0], joined_cells.get(row.method), joined_span, row)
+            row_cells.insert(1, joined_cell)
         rows.append(
             {
                 **row_entry(row),
                 "judged": study.primary_metric in row.groups,
+                # The answer is about the first metric: a tie in another one does not make a row one of the best.
+                "tied": study.primary_metric in row.emphasis,
                 "cells": row_cells,
                 "verdict": row_cells[0]["verdicts"][0] if row_cells[0]["verdicts"] else NO_VERDICT,
                 "published": published.get(row.method, ()),
@@ -233,7 +232,6 @@ def row_entry(row: Row) -> dict[str, Any]:
     return {
         "name": row.method,
         "kind": row.kind,
-        "tied": any(row.emphasis.values()),
         "runs": row.runs,
         "done": row.done,
         "failed": row.failed,
@@ -335,7 +333,7 @@ def describe_comparison(one: RowComparison, column: Column) -> dict[str, Any]:
     scale, decimals = column.scale, column.decimals
     low, mean, high = (scale * end for end in (one.low, one.interval.mean, one.high))
     ends = (
-        f" ({format_number(low, decimals, signed=True)} to {format_number(high, decimals, signed=True)})"
+        f" ({format_number(low, decimals, signed=True)}\u00a0to\u00a0{format_number(high, decimals, signed=True)})"
         if isfinite(low) and isfinite(high)
         else ""
     )
