@@ -164,7 +164,7 @@ globalThis.pageWalk = (() => {
   const readRow = (row, headings) => ({
     name: row.dataset.row,
     kind: row.parentElement.className,
-    tied: "tied" in row.dataset,
+    tied: row.querySelector(".primary strong") !== null,
     score: text(row.querySelector(".primary")),
     group: text(row.querySelector(".effect + td")),
     runs: text(row.querySelector(".runs summary")) || text(row.cells[headings.indexOf("Runs")]),

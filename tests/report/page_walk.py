@@ -37,7 +37,7 @@ def contradictions(page: Any) -> list[str]:
     state = ask(page, "read")
     if not state["rows"]:
         return list(thresholds_and_rows(page, state))
-    checks = (answer_and_rows, counts, figures_and_rows, classes_and_rows)
+    checks = (answer_and_rows, verdicts_both_ways, letters_and_verdicts, counts, figures_and_rows, classes_and_rows)
     found = [fault for check in checks for fault in check(state)]
     return [*found, *compare_and_leaderboard(page, state), *thresholds_and_rows(page, state)]
 
@@ -83,7 +83,12 @@ def answer_and_rows(state: dict[str, Any]) -> Iterator[str]:
 
 def verdicts_both_ways(state: dict[str, Any]) -> Iterator[str]:
     """A against B is the opposite of B against A, word, difference and ends."""
-    against = state["leaderboard"]["against"]
+    for against in (state["leaderboard"]["against"], *state["leaderboard"].get("also", {}).values()):
+        yield from verdicts_of_a_metric(against)
+
+
+def verdicts_of_a_metric(against: dict[str, Any]) -> Iterator[str]:
+    """The same of one metric."""
     for one, other in combinations(against, 2):
         there, back = against[other].get(one), against[one].get(other)
         if there is None or back is None:

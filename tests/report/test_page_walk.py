@@ -1,6 +1,7 @@
 """Every kind of page worked through in a browser: nothing wrong is shown, and nothing contradicts itself."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from equimetric.report.section import sections_for
 from equimetric.studies.report_records import load_record
 
 pytestmark = NEEDS_CHROMIUM
+
+COMMITTED = sorted((Path(__file__).parents[2] / "results").rglob("*.html"))
 
 STUDY = {
     "name": "tiny",
@@ -146,3 +149,15 @@ def test_contradictions_are_found(browser, page_of_study, tmp_path, shown, inste
     page.goto(changed.as_uri())
     assert fault in "\n".join(contradictions(page))
     page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_nothing_wrong_is_shown_in_the_pages_of_the_repository(walk, file):
+    faults, worked = walk(file)
+    assert "\n".join(faults) == ""
+    assert {"button", "select", "radio", "range", "tooltip"} <= set(worked)
+
+
+def test_pages_of_the_repository_are_found():
+    assert len(COMMITTED) >= 6
