@@ -165,6 +165,8 @@ globalThis.pageWalk = (() => {
     name: row.dataset.row,
     kind: row.parentElement.className,
     tied: row.querySelector(".primary strong") !== null,
+    kept: "tied" in row.dataset,
+    cells: row.cells.length,
     score: text(row.querySelector(".primary")),
     group: text(row.querySelector(".effect + td")),
     runs: text(row.querySelector(".runs summary")) || text(row.cells[headings.indexOf("Runs")]),
@@ -186,6 +188,7 @@ globalThis.pageWalk = (() => {
     return {
       answer: text(document.querySelector("#answer .answer")),
       metric: metricOf(table?.querySelector("th.primary")),
+      headings: headings.length,
       rows: [...(table?.querySelectorAll("tbody tr") ?? [])].map((row) => readRow(row, headings)),
       figures: named("figure.chart", (figure) => figure.id.slice("figure-".length), readFigure),
       sections: named("section", (section) => section.id, text),

@@ -37,7 +37,15 @@ def contradictions(page: Any) -> list[str]:
     state = ask(page, "read")
     if not state["rows"]:
         return list(thresholds_and_rows(page, state))
-    checks = (answer_and_rows, verdicts_both_ways, letters_and_verdicts, counts, figures_and_rows, classes_and_rows)
+    checks = (
+        answer_and_rows,
+        cells_and_headings,
+        verdicts_both_ways,
+        letters_and_verdicts,
+        counts,
+        figures_and_rows,
+        classes_and_rows,
+    )
     found = [fault for check in checks for fault in check(state)]
     return [*found, *compare_and_leaderboard(page, state), *thresholds_and_rows(page, state)]
 
@@ -115,12 +123,30 @@ def letters_and_verdicts(state: dict[str, Any]) -> Iterator[str]:
         if verdict is not None and (verdict in OPPOSITE) == bool(groups[one] & groups[other]):
             letters = f"{''.join(sorted(groups[one]))} and {''.join(sorted(groups[other]))}"
             yield f"{one!r} is {verdict} beside {other!r}, their letters are {letters}"
-    tied = [row["name"] for row in state["rows"] if row["tied"]]
-    for row in judged_rows(state):
-        if tied and row not in tied and verdict_of(state, row, tied[0]) not in (None, "worse"):
-            yield f"{row!r} is not marked as tied with {tied[0]!r}, and is {verdict_of(state, row, tied[0])} beside it"
-        if tied and row in tied and verdict_of(state, row, tied[0]) in OPPOSITE:
-            yield f"{row!r} is marked as tied with {tied[0]!r}, and is {verdict_of(state, row, tied[0])} beside it"
+    # Rows are in the order in which the walk has sorted them.
+    tied = sorted((row for row in state["rows"] if row["tied"]), key=lambda row: goodness(state, row), reverse=True)
+    names = [row["name"] for row in tied]
+    for row in judged_rows(state) if tied else ():
+        verdict = verdict_of(state, row, names[0])
+        if row not in names and verdict not in (None, "worse"):
+            yield f"{row!r} is not marked as tied with {names[0]!r}, and is {verdict} beside it"
+        if row in names and verdict in OPPOSITE:
+            yield f"{row!r} is marked as tied with {names[0]!r}, and is {verdict} beside it"
+
+
+def goodness(state: dict[str, Any], row: dict[str, Any]) -> float:
+    """The score of a row by the first metric; higher is better."""
+    return (1 if state["leaderboard"]["higher"] else -1) * float(row["values"][state["metric"]])
+
+
+def cells_and_headings(state: dict[str, Any]) -> Iterator[str]:
+    """Every cell of the leaderboard has a heading, and the rows that its filter keeps are those that it marks."""
+    for row in state["rows"]:
+        if row["cells"] != state["headings"]:
+            yield f"{row['name']!r} has {row['cells']} cells below {state['headings']} headings"
+        if row["kept"] != row["tied"]:
+            does = "keeps" if row["kept"] else "leaves out"
+            yield f"the filter of ties {does} {row['name']!r}, its mark says otherwise"
 
 
 def counts(state: dict[str, Any]) -> Iterator[str]:
