@@ -15,7 +15,7 @@ __all__ = ["take_pictures"]
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 WIDTH = 1180
 PICTURES = {
-    "leaderboard": ("body", 1060),
+    "leaderboard": ("#answer", 1120),
     "explorer": ("#explorer", 1060),
     "gallery": ("#compare h3:has-text('Queries that changed')", 760),
 }
