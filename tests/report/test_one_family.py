@@ -163,8 +163,11 @@ def test_no_two_statements_of_a_study_contradict_each_other(run, study_of, seed)
     headings = list(table.headings)
     texts = {row.method: list(table.texts(row)) for row in table.rows}
     read_table(texts, headings, table.references, statements, "terminal")
-    lines = str(Comparison(study, None)).splitlines()
-    assert all(cell in line for row, line in zip(table.rows, lines[1:], strict=True) for cell in table.texts(row))
+    _, *lines = str(Comparison(study, None)).splitlines()
+    lines, remarks = lines[: len(table.rows)], lines[len(table.rows) :]
+    assert all(cell in line for row, line in zip(table.rows, lines, strict=True) for cell in table.texts(row))
+    assert bool(remarks) == bool(study.failed)
+    assert all(" failed: NaN" in remark for remark in remarks)
     # Exports.
     for row in csv.DictReader(io.StringIO(to_csv(table))):
         for metric, prefix in (("map@r", ""), ("recall@1", "recall@1_")):
