@@ -11,8 +11,9 @@ from the classes of the calibration data, for the numbers of classes and of imag
 
 Without labels, positive and negative pairs are mixed: of C equally large classes of m images, (m − 1)/(n − 1) of the n
 images' pairs are positive. C is not known, so every number of classes that is not excluded (`classes` or more) is
-tried, and there is an alarm only where none explains the data. Whatever C is, the alarm is then no more frequent than
-for that C alone. The calibration data vary by chance, too, as if they had other classes than the new data.
+tried, and there is an alarm only where none explains the data; few close pairs tell that classes are many. Whatever C
+is, the alarm is then no more frequent than for that C alone. The calibration data vary by chance, too, as if they had
+other classes than the new data.
 
 Variances of a few classes are uncertain: what is drawn by chance has the heavier tails of Student's t with C − 1
 degrees of freedom, of C calibrated classes.
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from equimetric.calibration.drift_text import drift_text
 from equimetric.errors import EquimetricError
@@ -371,7 +373,8 @@ class Comparison:
     residual    (K,) change of shares; for the mean embedding (1,) its squared change
     draws       (DRAWS, K) changes by chance
     scale       (K,) standard deviations; 1 for the mean embedding
-    critical    what the largest of |residual| / scale stays below
+    shortfall   (K,) shares of which only a fall counts
+    critical    what the largest change in units of `scale` stays below
     slope       (K,) how much of a change of the shares of negative pairs is seen here; none for the mean embedding
     """
 
@@ -379,17 +382,23 @@ class Comparison:
     residual: Floats
     draws: Floats
     scale: Floats
+    shortfall: NDArray[np.bool_]
     critical: float
     slope: Floats | None = None
 
     @property
     def change(self) -> float:
         """The largest change as a multiple of what chance stays below."""
-        return float((np.abs(self.residual) / self.scale).max() / self.critical)
+        return max(0.0, float(largest_change(self.residual, self.scale, self.shortfall) / self.critical))
 
     def alarms(self, added: Floats | float) -> Any:
         """(DRAWS,) whether draws with this added raise an alarm."""
-        return (np.abs(self.draws + added) / self.scale).max(axis=1) > self.critical
+        return largest_change(self.draws + added, self.scale, self.shortfall) > self.critical
+
+
+def largest_change(changes: Floats, scale: Floats, shortfall: NDArray[np.bool_]) -> Any:
+    """(…, K) → (…) the largest change in units of its standard deviation."""
+    return (np.where(shortfall, -changes, np.abs(changes)) / scale).max(axis=-1)
 
 
 class Chance:
@@ -402,15 +411,18 @@ class Chance:
         # Student's t: the variances are those of a few classes.
         self.tails = degrees / generator.chisquare(degrees, (DRAWS, 1))
 
-    def compare_shares(self, name: str, residual: Floats, covariance: Floats, slope: Floats | None) -> Comparison:
-        """A change of shares whose covariance by chance is known."""
+    def compare_shares(
+        self, name: str, residual: Floats, covariance: Floats, slope: Floats | None, one_sided: int = 0
+    ) -> Comparison:
+        """A change of shares whose covariance by chance is known; of the last `one_sided` only a fall counts."""
+        shortfall = np.arange(len(residual)) >= len(residual) - one_sided
         covariance = covariance + 1e-8 * np.eye(len(residual))
         scale = np.sqrt(np.diag(covariance))
         values, vectors = np.linalg.eigh(covariance / scale / scale[:, None])
         draws = self.normal[:, : len(residual)] * np.sqrt(np.maximum(values, 0)) @ vectors.T
         draws = draws * np.sqrt(self.tails) * scale
-        critical = float(np.quantile((np.abs(draws) / scale).max(axis=1), 1 - self.alarms))
-        return Comparison(name, residual, draws, scale, critical, slope)
+        critical = float(np.quantile(largest_change(draws, scale, shortfall), 1 - self.alarms))
+        return Comparison(name, residual, draws, scale, shortfall, critical, slope)
 
     def compare_mean(self, moved: Floats, classes: float, inverse_size: float) -> Comparison:
         """A change of the mean embedding of some classes of some images each."""
@@ -422,7 +434,7 @@ class Chance:
         squares[:, -1] = 1
         draws = (squares @ variances)[:, None] * self.tails
         critical = float(np.quantile(draws, 1 - self.alarms))
-        return Comparison(MEAN, np.array([moved @ moved]), draws, np.ones(1), critical)
+        return Comparison(MEAN, np.array([moved @ moved]), draws, np.ones(1), np.zeros(1, bool), critical)
 
 
 def compare_labelled(spread: ClassSpread, pairs: ClassPairs, generator: np.random.Generator) -> list[Comparison]:
@@ -472,7 +484,10 @@ def compare_unlabelled(
         )
         compared[classes] = [
             chance.compare_mean(moved, classes, 1 / size),
-            chance.compare_shares(ALL, found - expected, covariance, np.full(levels, 1 - positives)),
+            # Of few classes none may be alike: how often such pairs are close cannot be told, only that they are rare.
+            chance.compare_shares(
+                ALL, found - expected, covariance, np.full(levels, 1 - positives), len(POSITIVE_LEVELS)
+            ),
         ]
     return compared
 
