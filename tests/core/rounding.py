@@ -31,7 +31,7 @@ def assert_same_digits(found, expected, digits=9):
         assert found.keys() == expected.keys()
         found = {key: found[key] for key in expected}
     found, expected = list_tensors(found), list_tensors(expected)
-    finite = [tensor[tensor.isfinite()].abs().double() for tensor in expected]
+    finite = [tensor[tensor.isfinite()].double().abs() for tensor in expected]
     scale = max((float(numbers.max()) for numbers in finite if numbers.numel()), default=0.0)
     assert len(found) == len(expected) > 0
     for one, other in zip(found, expected, strict=True):

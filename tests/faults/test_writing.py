@@ -84,17 +84,17 @@ def test_a_write_error_is_not_the_failure_of_a_run(job, number, monkeypatch, tmp
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing)
-    execute(job, messages.append)
+    execute(job.to_json(), messages.append)
     assert len(synced) >= 4
     message = messages[-1]["cannot_write"]
     assert "cannot write to the run folder" in message
     assert "run the same command again" in message
     assert not (job.folder / "result.json").exists()
     monkeypatch.undo()
-    execute(job, messages.append)
+    execute(job.to_json(), messages.append)
     assert messages[-1]["outcome"]["status"] == "done"
     other = replace(job, folder=tmp_path / "other" / job.row / job.folder.name)
-    execute(other, messages.append)
+    execute(other.to_json(), messages.append)
     assert contents(job.folder.parents[1]) == contents(tmp_path / "other")
     assert left_behind(tmp_path / "runs") == []
 

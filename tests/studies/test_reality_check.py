@@ -65,7 +65,7 @@ def tables_of(folder):
 
 def test_one_command_gives_every_table(finished):
     tables = tables_of(finished.folder)
-    from_index = {"table", "joined", "tuning", "improvement-contrastive", "classes", "ledger"}
+    from_index = {"table", "joined", "tuning", "improvement-contrastive", "accuracy", "classes", "ledger"}
     assert set(tables) == from_index | {"training", "thresholds"}
     rows = {line[0] for line in tables["table"][1:]}
     assert rows == {"raw_pixels", "untrained", "Contrastive", "N. Softmax"}

@@ -97,7 +97,7 @@ def test_other_scores_are_told(store, found, tmp_path):
     assert "arcface: different: 1 of" in str(differing[0])
     assert describe_retrained(again, 4).endswith(
         "3 of them have the scores of the study to the last bit; of the others "
-        "the largest difference is 0.2 (map@r of arcface)."
+        "the largest difference is 0.3 (map@r of arcface)."
     )
 
 

@@ -41,7 +41,7 @@ def names_probe():
     """A probe that says what it was given."""
 
     @probe("names", title="Names")
-    def measure(folders):
+    def measure(folders, progress):
         return {"runs": float(len(folders)), "seed": float(folders[0].name[0])}
 
     yield measure

@@ -205,7 +205,7 @@ class StudyRecord:
     @property
     def failed(self) -> tuple[RunRecord, ...]:
         """The failed runs."""
-        return tuple(run for run in self.runs if run.status == "failed")
+        return tuple(run for run in self._runs_in_order() if run.status == "failed")
 
     @property
     def missing(self) -> dict[str, int]:
@@ -216,7 +216,14 @@ class StudyRecord:
     @property
     def notes(self) -> tuple[tuple[RunRecord, str], ...]:
         """All notes of runs: each with its run."""
-        return tuple((run, note) for run in self.runs for note in run.notes)
+        return tuple((run, note) for run in self._runs_in_order() for note in run.notes)
+
+    def _runs_in_order(self) -> list[RunRecord]:
+        """The runs by row, seed and fold, whatever the order in which they ended."""
+        order = {row: place for place, row in enumerate(self.planned)}
+        return sorted(
+            self.runs, key=lambda run: (order.get(run.method, len(order)), run.method, run.seed, run.fold, run.point)
+        )
 
     @property
     def grouped_failures(self) -> tuple[tuple[str, str], ...]:
