@@ -72,7 +72,10 @@ def equimetric(monkeypatch, capsys):
         printed = capsys.readouterr()
         return exit_.value.code, printed.out, printed.err
 
-    return run
+    from own_components import forgotten_plugins
+
+    with forgotten_plugins():
+        yield run
 
 
 @pytest.fixture
