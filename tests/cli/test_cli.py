@@ -253,6 +253,9 @@ def test_check_compares_new_embeddings_with_a_certificate(equimetric, is_one_sen
     assert equimetric("calibrate", tmp_path / "space.npz", "--far", "0.01", "--out", certificate)[0] == 0
     code, out, _ = equimetric("check", certificate, tmp_path / "new.npz")
     assert code == 0
+    assert "the least number of classes, make smaller shifts visible" in out
+    code, out, _ = equimetric("check", certificate, tmp_path / "new.npz", "--classes", "50")
+    assert code == 0
     assert out.startswith("as certified")
     assert "in four of five such checks" in out
     assert "480 samples without labels" in out

@@ -15,8 +15,9 @@ tried, and there is an alarm only where none explains the data; few close pairs 
 is, the alarm is then no more frequent than for that C alone. The calibration data vary by chance, too, as if they had
 other classes than the new data.
 
-Variances of a few classes are uncertain: what is drawn by chance has the heavier tails of Student's t with C − 1
-degrees of freedom, of C calibrated classes.
+Variances of a few classes are uncertain, and means over a few are not normal: what is drawn by chance has the heavier
+tails of Student's t, with C − 1 degrees of freedom for C calibrated classes, and where the number of new ones is known
+no more than 2 C − 1 for these. Where all numbers are tried, that makes alarms rare enough.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -404,15 +405,24 @@ def largest_change(changes: Floats, scale: Floats, shortfall: NDArray[np.bool_])
 class Chance:
     """Draws by chance for structures of classes, from the same random numbers for all."""
 
-    def __init__(self, spread: ClassSpread, alarms: float, generator: np.random.Generator) -> None:
-        self.spread, self.alarms = spread, alarms
+    def __init__(self, spread: ClassSpread, alarms: float, known: bool, generator: np.random.Generator) -> None:
+        self.spread, self.alarms, self.known = spread, alarms, known
         self.normal = generator.standard_normal((DRAWS, max(NUM_EIGENVALUES, len(spread.levels))))
-        degrees = spread.classes - 1
-        # Student's t: the variances are those of a few classes.
-        self.tails = degrees / generator.chisquare(degrees, (DRAWS, 1))
+        self.generator = generator
+
+    def tails(self, classes: int) -> Floats:
+        """(DRAWS, 1) factors that turn normal squares into those of Student's t."""
+        degrees = min(self.spread.classes, 2 * classes if self.known else self.spread.classes) - 1
+        return np.asarray(degrees / self.generator.chisquare(degrees, (DRAWS, 1)), np.float64)
 
     def compare_shares(
-        self, name: str, residual: Floats, covariance: Floats, slope: Floats | None, one_sided: int = 0
+        self,
+        name: str,
+        residual: Floats,
+        covariance: Floats,
+        classes: int,
+        slope: Floats | None = None,
+        one_sided: int = 0,
     ) -> Comparison:
         """A change of shares whose covariance by chance is known; of the last `one_sided` only a fall counts."""
         shortfall = np.arange(len(residual)) >= len(residual) - one_sided
@@ -420,11 +430,11 @@ class Chance:
         scale = np.sqrt(np.diag(covariance))
         values, vectors = np.linalg.eigh(covariance / scale / scale[:, None])
         draws = self.normal[:, : len(residual)] * np.sqrt(np.maximum(values, 0)) @ vectors.T
-        draws = draws * np.sqrt(self.tails) * scale
+        draws = draws * np.sqrt(self.tails(classes)) * scale
         critical = float(np.quantile(largest_change(draws, scale, shortfall), 1 - self.alarms))
         return Comparison(name, residual, draws, scale, shortfall, critical, slope)
 
-    def compare_mean(self, moved: Floats, classes: float, inverse_size: float) -> Comparison:
+    def compare_mean(self, moved: Floats, classes: int, inverse_size: float) -> Comparison:
         """A change of the mean embedding of some classes of some images each."""
         spread = self.spread
         more_noise = max(0.0, inverse_size - spread.inverse_size) / classes
@@ -432,14 +442,14 @@ class Chance:
         # The last eigenvalue stands for many, whose sum hardly varies.
         squares = self.normal[:, :NUM_EIGENVALUES] ** 2
         squares[:, -1] = 1
-        draws = (squares @ variances)[:, None] * self.tails
+        draws = (squares @ variances)[:, None] * self.tails(classes)
         critical = float(np.quantile(draws, 1 - self.alarms))
         return Comparison(MEAN, np.array([moved @ moved]), draws, np.ones(1), np.zeros(1, bool), critical)
 
 
 def compare_labelled(spread: ClassSpread, pairs: ClassPairs, generator: np.random.Generator) -> list[Comparison]:
     """Every class, and every pair of classes, counts alike."""
-    chance = Chance(spread, ALARMS / 3, generator)
+    chance = Chance(spread, ALARMS / 3, True, generator)
     num, count = len(pairs.sizes), len(NEGATIVE_LEVELS)
     inverse = float((1 / pairs.sizes).mean())
     comparisons = [chance.compare_mean(pairs.means().mean(axis=0) - spread.mean, num, inverse)]
@@ -452,7 +462,7 @@ def compare_labelled(spread: ClassSpread, pairs: ClassPairs, generator: np.rando
         covariance += 4 * more / num * spread.by_image[:count, :count]
         covariance += 2 * more * inverse / (num * (num - 1)) * binomial(spread.negative[:count])
         change = (negative - spread.negative)[:count]
-        comparisons.append(chance.compare_shares(BETWEEN, change, covariance, np.ones(count)))
+        comparisons.append(chance.compare_shares(BETWEEN, change, covariance, num, np.ones(count)))
     if len(inside):
         num_inside, levels = len(inside), len(spread.levels)
         more = max(0.0, float((1 / (pairs.sizes[pairs.several] // 2)).mean()) - spread.inverse_half)
@@ -460,19 +470,19 @@ def compare_labelled(spread: ClassSpread, pairs: ClassPairs, generator: np.rando
         # A U-statistic of pairs varies at most like the mean of half as many independent pairs (Hoeffding).
         covariance += more / num_inside * binomial(spread.positive[count:])
         change = (inside.mean(axis=0) - spread.positive)[count:]
-        comparisons.append(chance.compare_shares(WITHIN, change, covariance, None))
+        comparisons.append(chance.compare_shares(WITHIN, change, covariance, num_inside))
     return comparisons
 
 
 def compare_unlabelled(
-    spread: ClassSpread, vectors: Floats, distances: Floats, least: int, generator: np.random.Generator
+    spread: ClassSpread, vectors: Floats, distances: Floats, least: int | None, generator: np.random.Generator
 ) -> dict[int, list[Comparison]]:
     """By number of equally large classes: the mean embedding, and the shares of all pairs."""
-    chance, num, levels = Chance(spread, ALARMS / 2, generator), len(vectors), len(spread.levels)
+    chance, num, levels = Chance(spread, ALARMS / 2, least is not None, generator), len(vectors), len(spread.levels)
     found = np.searchsorted(distances, spread.levels, side="right") / len(distances)
     moved = vectors.mean(axis=0) - spread.mean
     compared = {}
-    for classes in np.unique(np.geomspace(min(least, num), num, NUM_STRUCTURES).round().astype(int)).tolist():
+    for classes in np.unique(np.geomspace(min(least or 1, num), num, NUM_STRUCTURES).round().astype(int)).tolist():
         size, positives = num / classes, (num / classes - 1) / (num - 1)
         expected = (1 - positives) * spread.negative + positives * spread.positive
         covariance = (
@@ -486,7 +496,7 @@ def compare_unlabelled(
             chance.compare_mean(moved, classes, 1 / size),
             # Of few classes none may be alike: how often such pairs are close cannot be told, only that they are rare.
             chance.compare_shares(
-                ALL, found - expected, covariance, np.full(levels, 1 - positives), len(POSITIVE_LEVELS)
+                ALL, found - expected, covariance, classes, np.full(levels, 1 - positives), len(POSITIVE_LEVELS)
             ),
         ]
     return compared
@@ -562,7 +572,7 @@ def check_drift(
     if names is None:
         rows = np.sort(generator.permutation(num)[:MAX_ROWS])
         distances = np.sort(pair_distances_of(sets, rows)[np.triu_indices(len(rows), 1)])
-        compared = compare_unlabelled(spread, vectors_of(sets, rows), distances, classes or 1, generator)
+        compared = compare_unlabelled(spread, vectors_of(sets, rows), distances, classes, generator)
     else:
         _, numbers = np.unique(names, return_inverse=True)
         rows = choose_rows(numbers, generator)
@@ -576,7 +586,11 @@ def check_drift(
     positives = 0.0 if names is not None else (len(rows) / best - 1) / (len(rows) - 1)
     moved = _moved(spread, distances, positives)
     visible = _visible(reference, compared, best, threshold)
-    beyond = [tried for tried in changes if all(changes[more] > 1 for more in changes if more >= tried)]
+    beyond = None
+    if names is None and changes[best] <= 1:
+        # What is said of a number of classes is what a check with that number finds.
+        given = compare_unlabelled(spread, vectors_of(sets, rows), distances, classes or 1, generator)
+        beyond = _shifted_from(given)
     answer = SHIFTED if changes[best] > 1 else TOO_FEW if visible == (None, None) else AS_CERTIFIED
     expected = certified_far * reference.far_at(threshold - moved) / reference.far_at(threshold)
     seen = visible[0]
@@ -594,8 +608,18 @@ def check_drift(
         visible_distance=seen,
         visible_far=None if seen is None else _far_closer(reference, threshold, certified_far, seen),
         visible_mean=visible[1],
-        shifted_from=None if names is not None or changes[best] > 1 else min(beyond, default=None),
+        shifted_from=beyond,
     )
+
+
+def _shifted_from(compared: dict[int, list[Comparison]]) -> int | None:
+    """The least number of classes from which on none explains the data."""
+    found = None
+    for tried in sorted(compared, reverse=True):
+        if max(each.change for each in compared[tried]) <= 1:
+            break
+        found = tried
+    return found
 
 
 def _far_closer(reference: DriftReference, threshold: float, certified_far: float, closer: float) -> float:
